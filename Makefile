@@ -1,0 +1,87 @@
+# One command each; every target makes .venv from the pins when it is absent or out of date. `make help` lists them.
+
+PYTHON ?= $(shell for p in python3.11 python3; do $$p -c '' 2>/dev/null && { echo $$p; break; }; done)
+PROFILE ?= paper
+TORCH ?=
+CLUSTER ?=
+
+PY := .venv/bin/python
+READY := .venv/.ready
+
+# A folder beside the clone that already holds the data sets saves the downloads. A relative path is made
+# absolute, because notebooks run in their own folder.
+BIF_DATA_MIRROR ?= $(wildcard ../shared/data)
+ifneq ($(wildcard $(BIF_DATA_MIRROR)),)
+BIF_DATA_MIRROR := $(abspath $(BIF_DATA_MIRROR))
+endif
+ifneq ($(BIF_DATA_MIRROR),)
+export BIF_DATA_MIRROR
+endif
+
+export JUPYTER_PREFER_ENV_PATH = 1
+ONE_THREAD = OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
+JOBS ?= 2
+
+.PHONY: help setup reproduce test unit nbval smoke lab figures notebooks data scoreboard bench clean FORCE
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo "  ONLY=01,03     some notebooks      PROFILE=smoke   toy size"
+	@echo "  PYTHON=...     the interpreter     TORCH=...       another torch, say a CPU-only wheel"
+
+# TORCH= given and not what is installed: set up again.
+ifneq ($(strip $(TORCH)),)
+ifneq ($(strip $(TORCH)),$(strip $(shell cat $(READY) 2>/dev/null)))
+$(READY): FORCE
+endif
+endif
+$(READY): requirements.txt pyproject.toml
+	@test -n "$(PYTHON)" || { echo "No Python found: install Python 3.11, or name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@command -v "$(PYTHON)" >/dev/null || { echo "PYTHON=$(PYTHON) is not a program that runs here: name a Python 3.11." >&2; exit 1; }
+	@PYTHON='$(PYTHON)' TORCH='$(strip $(TORCH))' $(PYTHON) -I bifkit/bootstrap.py
+
+setup: $(READY) ## make .venv from the pins (every other target does so by itself)
+
+reproduce: $(READY) ## train everything anew, execute every notebook, print the scoreboard
+	@$(PY) -m data_prep fetch all || echo "Some data sets are absent: what needs them is reported as not run." >&2
+	@$(ONE_THREAD) $(PY) -m bifkit.reproduce --profile $(PROFILE) $(if $(ONLY),--only $(ONLY))
+
+smoke: $(READY) ## the same path at toy size, in minutes, without downloads; output in build/smoke
+	@$(ONE_THREAD) $(PY) -m bifkit.reproduce --profile smoke $(if $(ONLY),--only $(ONLY))
+
+test: unit ## ruff, unit tests, examples in docstrings, then every notebook against its stored output
+
+	@$(MAKE) --no-print-directory nbval
+
+unit: $(READY)
+	$(PY) -m ruff check .
+	$(ONE_THREAD) $(PY) -m pytest -q -n $(JOBS)
+
+nbval: $(READY)
+	$(ONE_THREAD) $(PY) -m pytest -q -n $(JOBS) --dist loadfile --nbval-lax --nbval-current-env notebooks
+
+lab: $(READY) ## JupyterLab, open on notebooks/00_start_here.ipynb
+	@$(PY) -m jupyter lab notebooks/00_start_here.ipynb
+
+figures: $(READY) ## redraw tables and figures from results/ without training anything
+	@$(ONE_THREAD) $(PY) -m bifkit.reproduce --replay $(if $(ONLY),--only $(ONLY))
+
+notebooks: $(READY) ## execute the notebooks in place, replaying results/, for committing
+	@$(ONE_THREAD) $(PY) -m bifkit.reproduce --in-place $(if $(ONLY),--only $(ONLY))
+
+data: $(READY) ## fetch and verify the data sets
+	@$(PY) -m data_prep fetch all
+
+scoreboard: $(READY) ## the paper's numbers beside ours
+	@$(PY) -m bifkit.paper
+
+bench: $(READY) ## speed and memory
+	@if [ -f experiments/bench.py ]; then $(ONE_THREAD) $(PY) -m experiments.bench; \
+	else echo "There is no benchmark in this version: experiments/bench.py is absent."; fi
+
+clean: ## remove scratch files (build/, caches); .venv, data/ and results/ stay
+	@rm -rf build .pytest_cache .ruff_cache .hypothesis *.egg-info
+	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+	@find . -name .ipynb_checkpoints -not -path './.venv/*' -prune -exec rm -rf {} +

@@ -1,0 +1,21 @@
+"""The rivals of the paper: L2X and INVASE, written from their papers, and wrappers of shap, lime and captum.
+
+``L2X`` and ``INVASE`` train their own networks on the data: ``fit(X, y)``, ``scores(X)`` (N, G),
+``selected(X)``, ``predict_proba(X)``. The functions of ``attribution`` explain a given model and return
+|attribution| (N, D); they are loaded on first use, because importing shap, lime and captum takes seconds.
+"""
+
+from importlib import import_module
+
+from bifkit.baselines.invase import INVASE
+from bifkit.baselines.l2x import L2X
+
+_ATTRIBUTION = ["integrated_gradients", "lime_forest", "lime_image", "lime_model", "lime_patches", "saliency",
+                "shap_deep", "shap_gradient", "shap_kernel", "shap_tree", "sum_groups"]
+__all__ = ["INVASE", "L2X", *_ATTRIBUTION]
+
+
+def __getattr__(name):
+    if name in _ATTRIBUTION:
+        return getattr(import_module("bifkit.baselines.attribution"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

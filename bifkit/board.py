@@ -1,0 +1,117 @@
+"""How the scoreboard is shown: as a table in a terminal, and as the README's table.
+
+The values come from ``bifkit.paper``; nothing is computed here.
+"""
+
+import os
+import sys
+
+import pandas as pd
+
+ITEMS = {  # the paper's item: its title, our notebook
+    "table1": ("Table 1: MCC x 100 on Syn1-6", "01_synthetic"),
+    "fig2": ("Figure 2: sum of posterior sd, Syn2 and Syn3", "01_synthetic"),
+    "importance_values": ("Supplement: importance values", "01_synthetic"),
+    "table2": ("Table 2: post-hoc accuracy in %", "02_tabular"),
+    "mnist": ("MNIST 3 against 8: post-hoc accuracy", "03_mnist"),
+    "table_privacy_noise": ("Supplement: noise and epsilon", "04_privacy"),
+    "fig_fairness": ("Supplement: levels of fairness", "05_fairness"),
+}
+MARKS = {"better": ("+", "32"), "within": ("=", "36"), "short": ("-", "31"), "not run": (" ", "90")}
+
+
+def wants_colour(stream=None) -> bool:
+    """Colour belongs on a terminal whose reader has not said NO_COLOR.
+
+    >>> import io
+    >>> wants_colour(io.StringIO())
+    False
+    """
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return (stream or sys.stdout).isatty() and not plain
+
+
+def terminal(frame: pd.DataFrame, printed: pd.Series, *, colour: bool = False, width: int = 118) -> str:
+    """The scoreboard as text: an item a block, ``ours/paper`` in a cell with a mark for the verdict.
+
+    ``printed`` holds the paper's values as they stand there, by item, row and column.
+
+    >>> from bifkit import paper
+    >>> print(terminal(paper.scoreboard(), paper.printed()).splitlines()[0])
+    ours/paper: + better, = within, - short; where ours is missing, it was not run
+    """
+    lines = ["ours/paper: + better, = within, - short; where ours is missing, it was not run"]
+    for item, part in frame.groupby("item", sort=False):
+        lines += ["", ITEMS[item][0]]
+        cells = {}
+        for r in part.itertuples():
+            theirs = printed[item, r.row, r.column]
+            cells[r.row, r.column] = f"{digits(r.ours, theirs)}/{theirs}{MARKS[r.verdict][0]}", r.verdict
+        columns, rows = list(dict.fromkeys(part["column"])), list(dict.fromkeys(part["row"]))
+        wide = max(max(len(text) for text, _ in cells.values()), *map(len, columns)) + 1
+        name = max(map(len, rows)) + 1
+        step = max(1, (width - name) // wide)
+        for chunk in (columns[i:i + step] for i in range(0, len(columns), step)):
+            lines.append(" " * name + "".join(c.rjust(wide) for c in chunk))
+            for row in rows:
+                shown = [cells.get((row, c), ("", "not run")) for c in chunk]
+                lines.append(row.ljust(name) + "".join(_paint(t.rjust(wide), v, colour) for t, v in shown))
+    return "\n".join([*lines, "", f"bifkit's own rows and the figures to match: {counts(own(frame))}"])
+
+
+def markdown(frame: pd.DataFrame, printed: pd.Series) -> str:
+    """The README's table: paper item, notebook, command, paper's value, ours, verdict.
+
+    >>> from bifkit import paper
+    >>> markdown(paper.scoreboard(), paper.printed()).splitlines()[0]
+    '| paper item | notebook | command | paper | ours | verdict |'
+    """
+    lines = ["| paper item | notebook | command | paper | ours | verdict |", "|---|---|---|---|---|---|"]
+    frame = own(frame)
+    for item, (title, notebook) in ITEMS.items():
+        part = frame[frame["item"] == item]
+        group = part["row"].where(~part["item"].isin(["table_privacy_noise", "fig2"]), "")
+        if item == "table2":
+            group = group + ", " + part["column"].str.replace(r"k=\d+", "k=1, 3, 5", regex=True)
+        for name, rows in part.groupby(group, sort=False):
+            theirs = [printed[item, r.row, r.column] for r in rows.itertuples()]
+            ours = [digits(v, p) or "not run" for v, p in zip(rows["ours"], theirs, strict=True)]
+            what, link = title + (f"; {name}" if name else ""), f"[{notebook}](notebooks/{notebook}.ipynb)"
+            lines.append(f"| {what} | {link} | `make reproduce ONLY={notebook[:2]}` | {' / '.join(theirs)} | {' / '.join(ours)} "
+                         f"| {counts(rows)} |")
+    return "\n".join(lines)
+
+
+def own(frame: pd.DataFrame) -> pd.DataFrame:
+    """Our presets' rows, and the items that have none because the paper's value is to be met.
+
+    >>> frame = pd.DataFrame({"item": ["mnist", "mnist", "fig2"], "row": ["bifkit", "L2X", "Syn2"]})
+    >>> own(frame)["row"].tolist()
+    ['bifkit', 'Syn2']
+    """
+    return frame[frame["row"].str.startswith("bifkit") | ~frame["item"].isin(["table1", "table2", "mnist"])]
+
+
+def counts(frame: pd.DataFrame) -> str:
+    """How often each verdict occurs, in words.
+
+    >>> counts(pd.DataFrame({"verdict": ["better", "within", "better"]}))
+    '2 better, 1 within'
+    """
+    return ", ".join(f"{n} {v}" for v in MARKS if (n := (frame["verdict"] == v).sum()))
+
+
+def digits(value: float, printed: str) -> str:
+    """Our value with as many digits as the paper prints, one at least unless it is whole; empty for none.
+
+    >>> digits(93.46, "84.0"), digits(99.96, "100"), digits(100.0, "100"), digits(float("nan"), "100")
+    ('93.5', '100.0', '100', '')
+    """
+    if pd.isna(value):
+        return ""
+    places = len(printed.partition(".")[2])
+    return f"{value:.{max(places, 0 if value in (float('inf'), round(value, 6) // 1) else 1)}f}"
+
+
+def _paint(text, verdict, colour):
+    return f"\x1b[{MARKS[verdict][1]}m{text}\x1b[0m" if colour else text

@@ -1,0 +1,160 @@
+"""What is checked before anything is trained: the model, the data, the labels. Every error is raised here.
+
+An error says what was wrong, what was expected and what to do. Oddities that real data have (constant columns,
+duplicate columns, all-zero rows) work and give one warning together.
+"""
+
+import warnings
+from contextlib import contextmanager
+from itertools import chain
+
+import numpy as np
+import torch
+from torch import nn
+
+
+def check_model(model, device=None):
+    """The device to work on, after making sure that g is a torch module whose weights are all there."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"BIF learns by gradients through g, so g must be a torch.nn.Module; got {type(model).__name__}. "
+            "A scikit-learn model cannot be differentiated: explain a torch model trained on its predictions instead."
+        )
+    devices = {p.device for p in [*model.parameters(), *model.buffers()]} or {torch.device("cpu")}
+    if len(devices) > 1:
+        raise ValueError(f"g is spread over several devices ({', '.join(sorted(map(str, devices)))}); move it to one")
+    found = devices.pop()
+    if found.type == "meta":
+        raise ValueError("g is on the meta device and has no weights; load them first")
+    if device is not None and torch.device(device).type != found.type:
+        raise ValueError(f"g is on {found}, but device={device!r} was asked for: call model.to({device!r}) first")
+    return found
+
+
+def like(model):
+    """A tensor of the dtype and device g's inputs must have: ``x.to(like(g))`` (g may be float64, say)."""
+    weights = (p for p in chain(model.parameters(), model.buffers()) if p.is_floating_point())
+    return next(weights, torch.zeros(()))
+
+
+def check_X(X, *, width=None, feature_names=None, at_least=1):
+    """(float32 tensor (N, D), shape of one row, feature names, index) from a DataFrame, array or tensor."""
+    index = getattr(X, "index", None) if hasattr(X, "columns") else None
+    names = [str(c) for c in X.columns] if hasattr(X, "columns") else None
+    try:
+        values = X.detach().to("cpu", torch.float32).numpy() if isinstance(X, torch.Tensor) else np.asarray(X)
+        values = np.require(values, np.float32, ["C", "W"])  # a copy only where it must be: torch wants writable rows
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"X must be numeric; encode text and categories first ({error})") from None
+    if values.ndim < 2:
+        raise ValueError(f"X must have a row an instance and a column a feature; got shape {values.shape}")
+    if values.shape[0] == 0:
+        raise ValueError("X is empty: there is no row to explain")
+    if len(values) < at_least:
+        raise ValueError(f"X has {len(values)} row(s), fit needs at least {at_least}: explain(X) takes single rows")
+    shape, values = values.shape[1:], values.reshape(len(values), -1)
+    if values.shape[1] < 2:
+        raise ValueError(f"X has {'one' if values.shape[1] else 'no'} feature: importance is relative, "
+                         "so at least two are needed")
+    if not np.isfinite(values).all():
+        bad = np.flatnonzero(~np.isfinite(values).all(0))
+        raise ValueError(f"X holds NaN or infinite values (first in column {bad[0]}, {len(bad)} columns in all): "
+                         "impute or drop them first")
+    if width is not None and values.shape[1] != width:
+        raise ValueError(f"X has {values.shape[1]} features, expected {width}")
+    if feature_names is not None:
+        names = [str(n) for n in feature_names]
+        if len(names) != values.shape[1]:
+            raise ValueError(f"feature_names has {len(names)} names for {values.shape[1]} features")
+    names = names or [f"x{i}" for i in range(values.shape[1])]
+    if len(set(names)) < len(names):
+        raise ValueError("feature names must differ from each other")
+    return torch.from_numpy(values), tuple(shape), names, index
+
+
+def check_output(model, x, shape):
+    """Number of outputs of g, after one differentiable pass over a few rows."""
+    x = x[:4].clone().requires_grad_(True)
+    try:
+        out = model(x.view(-1, *shape).to(like(model)))
+    except (RuntimeError, ValueError, IndexError, TypeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"g cannot take rows of {int(np.prod(shape))} features ({reason}): "
+                         "give X the columns g was trained on, in their order") from None
+    if not isinstance(out, torch.Tensor) or out.ndim not in (1, 2) or len(out) != len(x):
+        got = f"shape {tuple(out.shape)} for {len(x)} rows" if isinstance(out, torch.Tensor) else type(out).__name__
+        raise ValueError(f"g must return one tensor of logits or predictions, (rows, outputs); got {got}")
+    if not out.isfinite().all():
+        raise ValueError("g returns NaN or infinite values: check its weights and the scale of X")
+    if not out.requires_grad or torch.autograd.grad(out.sum(), x, allow_unused=True)[0] is None:
+        raise ValueError("g's output does not depend differentiably on its input (a no_grad, argmax or detach inside?)")
+    return 1 if out.ndim == 1 else out.shape[1]
+
+
+def check_y(y, n, outputs, likelihood=None):
+    """(likelihood, tensor or None): what kind of target this is, decided by g's outputs and the labels' type."""
+    if likelihood is not None and likelihood not in ("categorical", "binary", "regression"):
+        raise ValueError(f"likelihood must be categorical, binary or regression; got {likelihood!r}")
+    if outputs >= 2 and likelihood in ("binary", "regression"):
+        raise ValueError(f"likelihood={likelihood!r} needs a g with one output; this one has {outputs}")
+    if y is None:
+        if outputs == 1 and likelihood is None:
+            raise ValueError("g has one output and there is no y: say likelihood='binary' (a logit) or 'regression'")
+        return likelihood or "categorical", None
+    y = y.detach().cpu().numpy() if isinstance(y, torch.Tensor) else np.asarray(y)
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if y.shape != (n,):
+        raise ValueError(f"y has shape {y.shape}, X has {n} rows: give one label a row")
+    if y.dtype.kind not in "biuf":
+        raise TypeError(f"y must be class numbers 0..C-1 or float targets; got {y.dtype}: encode the labels first")
+    if y.dtype.kind == "f" and not np.isfinite(y).all():
+        raise ValueError("y holds NaN or infinite values")
+    whole = y.dtype.kind != "f" or bool((y == np.round(y)).all())
+    if likelihood is None:
+        zero_one = whole and set(np.unique(y).tolist()) <= {0, 1}
+        likelihood = "categorical" if outputs >= 2 else "binary" if zero_one or y.dtype.kind != "f" else "regression"
+    if likelihood == "regression":
+        return likelihood, torch.from_numpy(y.astype(np.float32))
+    classes = max(outputs, 2)
+    if not whole or y.min() < 0 or y.max() >= classes:
+        hint = "" if outputs > 1 else "; if g predicts a quantity, say likelihood='regression'"
+        raise ValueError(f"y must hold the class numbers 0..{classes - 1} that g predicts; "
+                         f"got values from {y.min()} to {y.max()}{hint}")
+    return likelihood, torch.from_numpy(y.astype(np.int64))
+
+
+def warn_oddities(X, names, feature_groups=None):
+    """One warning that names constant columns, duplicate columns and all-zero rows, if there are any."""
+    notes = []
+    constant = (X == X[0]).all(0).numpy()
+    if constant.any():
+        notes.append(f"{constant.sum()} constant column(s), e.g. {names[int(np.flatnonzero(constant)[0])]}")
+    head = np.ascontiguousarray(X[:5000].numpy().T)  # columns equal here are then compared in full
+    _, first, same = np.unique(head.view(f"V{head.shape[1] * 4}").ravel(), return_index=True, return_inverse=True)
+    twins = [i for i, j in enumerate(first[same]) if i != j and not constant[i] and torch.equal(X[:, i], X[:, j])]
+    if twins and feature_groups is None:
+        notes.append(f"{len(twins)} duplicate column(s), e.g. {names[twins[0]]}")
+    zero = int((X == 0).all(1).sum())
+    if zero:
+        notes.append(f"{zero} all-zero row(s)")
+    if notes:
+        warnings.warn("the data have " + ", ".join(notes) + ": BIF works on, duplicates share their importance",
+                      UserWarning, stacklevel=3)
+
+
+@contextmanager
+def frozen(model):
+    """g in eval mode without weight gradients inside, and exactly as it was outside."""
+    modes = [(m, m.training) for m in model.modules()]
+    grads = [(p, p.requires_grad) for p in model.parameters()]
+    try:
+        model.eval()
+        for p, _ in grads:
+            p.requires_grad_(False)
+        yield model
+    finally:
+        for m, mode in modes:
+            m.training = mode
+        for p, flag in grads:
+            p.requires_grad_(flag)

@@ -1,0 +1,69 @@
+"""The objective: expected log-likelihood of the gated input minus the KL to the prior (Eq. 4 and Eq. 7).
+
+For rows x with Dirichlet parameters alpha(x), J draws f ~ Dir(alpha(x)) (or the point estimate f = mean, section 4.3)
+
+    ELBO = mean over rows and draws of log p(target | g(gated x)) - kl_weight * mean over rows of KL(Dir(alpha) || prior)
+
+The target is the label, or g's own prediction on the whole input (``soft``), which explains the model rather than
+the data. Likelihoods: ``categorical`` (two or more logits), ``binary`` (one logit), ``regression`` (Gaussian whose
+scale is the target's own standard deviation, so that a unit of y does not change the balance with the KL).
+"""
+
+import torch
+from torch.nn import functional as F
+
+from bifkit.dirichlet import kl_torch, rsample
+from bifkit.gate import gate, gated
+
+LIKELIHOODS = ("categorical", "binary", "regression")
+
+
+def soft_target(output, likelihood):
+    """g's own prediction as a target: class probabilities (B, C), P(y=1) (B,), or the value (B,).
+
+    >>> soft_target(torch.zeros(1, 2), "categorical").tolist()
+    [[0.5, 0.5]]
+    """
+    if likelihood == "categorical":
+        return output.softmax(1)
+    return output.squeeze(1).sigmoid() if likelihood == "binary" else output.squeeze(1)
+
+
+def log_likelihood(output, target, likelihood, scale=1.0):
+    """log p(target | output) of each row, (B, C) to (B,).
+
+    >>> round(float(log_likelihood(torch.zeros(1, 2), torch.tensor([1]), "categorical")), 4)
+    -0.6931
+    """
+    if likelihood == "categorical":
+        return -F.cross_entropy(output, target, reduction="none")
+    output = output.squeeze(1)
+    if likelihood == "binary":
+        return -F.binary_cross_entropy_with_logits(output, target.to(output.dtype), reduction="none")
+    return -0.5 * ((output - target) / scale) ** 2
+
+
+def expected_log_likelihood(g, x, target, alpha, s, *, groups=None, mean=None, likelihood="categorical", scale=1.0):
+    """The left term of the ELBO, a mean over rows and draws; ``s`` are the Settings, alpha is (B or 1, G)."""
+    B, J = len(x), 1 if s.point_estimate else s.draws
+    alpha = alpha.expand(B, -1)
+    f = (alpha / alpha.sum(-1, keepdim=True)).unsqueeze(0) if s.point_estimate else rsample(alpha, J)  # (J, B, G)
+    m = gate(f, s.gate)
+    if groups is not None:
+        m = m[..., groups]  # (J, B, D)
+    donors = None
+    if s.fill == "marginal":
+        donors = x[torch.randint(B, (J, B), device=x.device)]  # (J, B, D)
+    elif s.fill == "mean":
+        donors = mean.expand_as(m)
+    seen = gated(x, m, s.fill, donors).reshape(J * B, -1)
+    if J > 1:
+        target = target.repeat(J, *[1] * (target.ndim - 1))
+    return log_likelihood(g(seen), target, likelihood, scale).mean()
+
+
+def elbo(g, x, target, alpha, s, *, kl_weight, **kw):
+    """The objective of one batch, to be maximised: (expected log-likelihood - kl_weight * KL, KL)."""
+    divergence = kl_torch(alpha, s.prior).mean()
+    value = expected_log_likelihood(g, x, target, alpha, s, **kw)
+    return value - kl_weight * divergence, divergence

@@ -1,0 +1,128 @@
+"""Importance networks, which map a row to its Dirichlet (section 4.2), and groups of inputs that share one importance.
+
+``alpha = softplus(network(x)) + 1e-3``: the floor keeps the sampler in its safe range. Inputs are standardised inside
+(with the training rows' mean and sd, clamped to five), so that a user's units do not matter.
+"""
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from bifkit.dirichlet import FLOOR
+
+
+class GlobalAlpha(nn.Module):
+    """One alpha for every row (section 4.1): a parameter vector behind a softplus.
+
+    >>> GlobalAlpha(3)(torch.zeros(5, 7)).shape
+    torch.Size([1, 3])
+    """
+
+    def __init__(self, n_groups):
+        super().__init__()
+        self.theta = nn.Parameter(torch.full((n_groups,), 0.54))  # softplus(0.54) = 1: start uniform on the simplex
+
+    def forward(self, x):
+        """alpha (1, G), whatever the rows."""
+        return (F.softplus(self.theta) + FLOOR).unsqueeze(0)
+
+
+class ImportanceNetwork(nn.Module):
+    """D-hidden-hidden-G with BatchNorm and ReLU; for images ``image=(height, width)`` puts convolutions in front.
+
+    >>> net = ImportanceNetwork(11, 11); net(torch.zeros(4, 11)).shape
+    torch.Size([4, 11])
+    """
+
+    def __init__(self, n_features, n_groups, *, hidden=200, image=None):
+        super().__init__()
+        self.image = image
+        self.register_buffer("centre", torch.zeros(n_features))
+        self.register_buffer("scale", torch.ones(n_features))
+        width, front = n_features, []
+        if image is not None:
+            if int(np.prod(image)) != n_features:
+                raise ValueError(f"image={image} has {int(np.prod(image))} pixels, the data {n_features} features")
+            front = [nn.Conv2d(1, 16, 3, stride=2, padding=1), nn.ReLU(),
+                     nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.ReLU(), nn.Flatten()]
+            width = 32 * -(-image[0] // 4) * -(-image[1] // 4)
+        self.front = nn.Sequential(*front)
+        self.body = nn.Sequential(nn.Linear(width, hidden), nn.BatchNorm1d(hidden), nn.ReLU(),
+                                  nn.Linear(hidden, hidden), nn.BatchNorm1d(hidden), nn.ReLU(),
+                                  nn.Linear(hidden, n_groups))
+
+    def standardise(self, X):
+        """Remember the training rows' mean and sd; constant columns keep scale one."""
+        self.centre.copy_(X.mean(0))
+        sd = X.std(0, unbiased=False)
+        self.scale.copy_(torch.where(sd > 0, sd, torch.ones_like(sd)))
+        return self
+
+    def forward(self, x):
+        """alpha (B, G) of rows x (B, D)."""
+        x = ((x - self.centre) / self.scale).clamp(-5.0, 5.0)
+        if self.image is not None:
+            x = x.view(len(x), 1, *self.image)
+        return F.softplus(self.body(self.front(x))) + FLOOR
+
+
+def resolve_groups(groups, feature_names):
+    """(index (D,), names (G,)) from a dict, a list of lists, or an integer mask; None gives one group a feature.
+
+    A dict names groups of features (by name or position); features it leaves out stay alone.
+
+    >>> resolve_groups({"height": ["a", "c"]}, ["a", "b", "c"])
+    (array([0, 1, 0]), ['height', 'b'])
+    """
+    D = len(feature_names)
+    if groups is None:
+        return np.arange(D), list(feature_names)
+    if not isinstance(groups, dict):
+        if isinstance(groups, str) or not np.iterable(groups):
+            raise ValueError(f"groups must be a dict, a list of lists or an integer mask; got {groups!r}")
+        items = list(groups)
+        if all(np.ndim(i) == 0 and not isinstance(i, str) for i in items):
+            return _from_mask(np.asarray(items), D)
+        groups = {f"group {i}": members for i, members in enumerate(items)}
+    position = {name: i for i, name in enumerate(feature_names)}
+    index, names = np.full(D, -1), []
+    for g, (name, members) in enumerate(groups.items()):
+        for member in [members] if isinstance(members, str) or not np.iterable(members) else members:
+            known = member in position if isinstance(member, str) else isinstance(member, int | np.integer) and 0 <= member < D
+            if not known:
+                raise ValueError(f"groups: unknown feature {member!r} in {name!r}; features are {_some(feature_names)}")
+            i = position[member] if isinstance(member, str) else int(member)
+            if index[i] >= 0:
+                raise ValueError(f"groups: feature {feature_names[i]!r} stands in two groups")
+            index[i] = g
+        names.append(str(name))
+    return _compact(index, names, feature_names)
+
+
+def _compact(index, names, feature_names):
+    """Features in no group become groups of their own; empty groups are an error."""
+    empty = [n for g, n in enumerate(names) if not (index == g).any()]
+    if empty:
+        raise ValueError(f"groups: {empty[0]!r} holds no feature")
+    for i in np.flatnonzero(index < 0):
+        index[i] = len(names)
+        names.append(feature_names[i])
+    twice = [n for n in names if names.count(n) > 1]
+    if twice:
+        raise ValueError(f"groups: {twice[0]!r} would name two groups (a feature outside every group keeps its own "
+                         "name): rename the group")
+    return index, names
+
+
+def _from_mask(mask, D):
+    if mask.shape != (D,) or not np.issubdtype(mask.dtype, np.integer):
+        raise ValueError(f"groups: an integer mask must give one group number for each of the {D} features; "
+                         f"got {len(mask)} of type {mask.dtype}")
+    values, index = np.unique(mask, return_inverse=True)
+    return index, [f"group {v}" for v in values]
+
+
+def _some(names):
+    names = [str(n) for n in names]
+    return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")

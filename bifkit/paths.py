@@ -1,0 +1,53 @@
+"""Every path in one place.
+
+Notebooks run in their own folder (nbval), in the root (papermill) or anywhere (JupyterLab): all of them ask here.
+``BIF_OUTPUT`` moves the generated folders (the smoke run must not overwrite the committed results), ``BIF_DATA``
+moves the data.
+"""
+
+import os
+from pathlib import Path
+
+
+def root() -> Path:
+    """The repository's root: the folder that holds ``bifkit``.
+
+    >>> (root() / "bifkit").is_dir()
+    True
+    """
+    return Path(__file__).resolve().parent.parent
+
+
+def _made(path: Path) -> Path:
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def output() -> Path:
+    """Where ``results`` and ``figures`` live: the root, or ``BIF_OUTPUT``."""
+    return Path(os.environ.get("BIF_OUTPUT") or root()).resolve()
+
+
+def results() -> Path:
+    """Generated and committed: one tidy csv a study."""
+    return _made(output() / "results")
+
+
+def figures() -> Path:
+    """Generated: one png and pdf a figure, one csv and md a table."""
+    return _made(output() / "figures")
+
+
+def build() -> Path:
+    """Scratch: caches and executed notebooks; never committed."""
+    return _made(output() / "build")
+
+
+def data() -> Path:
+    """The downloaded data sets; never committed."""
+    return Path(os.environ.get("BIF_DATA") or root() / "data").resolve()
+
+
+def notebooks() -> Path:
+    """The numbered notebooks."""
+    return root() / "notebooks"

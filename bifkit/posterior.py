@@ -1,0 +1,199 @@
+"""Posterior: the one result object. A Dirichlet over named features: one for a data set, or one a row.
+
+``alpha`` is (D,) (global) or (N, D) (local). Every number asked of it is a closed form of :mod:`bifkit.dirichlet`;
+``settings`` record how it was learned.
+"""
+
+import html
+
+import numpy as np
+import pandas as pd
+
+from bifkit import dirichlet, storage
+from bifkit.network import resolve_groups
+
+
+class Posterior:
+    """An explanation with its uncertainty.
+
+    >>> p = Posterior([8.0, 1.0, 1.0], ["age", "sex", "income"])
+    >>> p.mean.tolist(), p.top(1), round(float(p.probability_greater("age", "sex")), 3)
+    ([0.8, 0.1, 0.1], ['age'], 0.998)
+    """
+
+    def __init__(self, alpha, feature_names=None, *, settings=None, index=None):
+        self.alpha = dirichlet.check(alpha)
+        D = self.alpha.shape[-1]
+        self.feature_names = [str(n) for n in (feature_names if feature_names is not None else
+                                               [f"x{i}" for i in range(D)])]
+        if len(self.feature_names) != D:
+            raise ValueError(f"{len(self.feature_names)} feature names for {D} features")
+        if len(set(self.feature_names)) < D:
+            raise ValueError("feature names must differ from each other")
+        self.settings = dict(settings or {})
+        self.index = pd.RangeIndex(len(self.alpha)) if index is None else pd.Index(index)
+        self.index = self.index if self.is_local else None  # only rows have labels
+        if self.is_local and len(self.index) != len(self.alpha):
+            raise ValueError(f"index has {len(self.index)} entries for {len(self.alpha)} rows")
+
+    @property
+    def is_local(self) -> bool:
+        """One distribution a row, or one for all?"""
+        return self.alpha.ndim == 2
+
+    def __len__(self):
+        return len(self.alpha) if self.is_local else 1
+
+    def __getitem__(self, rows) -> "Posterior":
+        """Some rows of a local posterior; one number gives that row's own (global-shaped) posterior."""
+        if not self.is_local:
+            raise TypeError("a global posterior has no rows")
+        index = None if np.ndim(self.alpha[rows]) == 1 else self.index[rows]
+        return Posterior(self.alpha[rows], self.feature_names, settings=self.settings, index=index)
+
+    @property
+    def mean(self) -> np.ndarray:
+        """Expected importance: (D,) or (N, D), sums to one."""
+        return dirichlet.mean(self.alpha)
+
+    @property
+    def sd(self) -> np.ndarray:
+        """Standard deviation of each importance."""
+        return dirichlet.sd(self.alpha)
+
+    @property
+    def entropy(self):
+        """Differential entropy in nats, one a row; lower is more certain."""
+        return dirichlet.entropy(self.alpha)
+
+    @property
+    def effective_features(self):
+        """exp(entropy of the mean importances): how many features share the weight."""
+        m = self.mean
+        return np.exp(-(m * np.log(m)).sum(-1))
+
+    def interval(self, prob=0.95):
+        """(lower, upper) equal-tailed credible bounds of each importance.
+
+        >>> lower, upper = Posterior([8.0, 1.0, 1.0]).interval(0.9); bool((lower < upper).all())
+        True
+        """
+        return dirichlet.interval(self.alpha, prob)
+
+    def probability_top(self, k=1):
+        """P(a feature is among the k most important), shape of ``mean``."""
+        return dirichlet.probability_top(self.alpha, k)
+
+    def _position(self, feature):
+        if isinstance(feature, str):
+            if feature not in self.feature_names:
+                raise ValueError(f"unknown feature {feature!r}; features are {', '.join(self.feature_names[:8])}")
+            return self.feature_names.index(feature)
+        D = len(self.feature_names)
+        if not (isinstance(feature, int | np.integer) and -D <= feature < D):
+            raise ValueError(f"feature number {feature} is out of range: there are {D} features")
+        return feature
+
+    def probability_greater(self, i, j):
+        """P(importance of ``i`` exceeds that of ``j``), by name or position."""
+        return dirichlet.probability_greater(self.alpha, self._position(i), self._position(j))
+
+    def top(self, k=1) -> list:
+        """Names of the k most important features by mean; local: a list a row.
+
+        >>> Posterior([[1.0, 2.0], [2.0, 1.0]], ["a", "b"]).top(1)
+        [['b'], ['a']]
+        """
+        if not 1 <= k <= len(self.feature_names):
+            raise ValueError(f"k must lie between 1 and the number of features, {len(self.feature_names)}; got {k}")
+        order = np.argsort(-self.mean, axis=-1, kind="stable")[..., :k]
+        names = np.array(self.feature_names, dtype=object)
+        return names[order].tolist()
+
+    def group(self, mapping) -> "Posterior":
+        """The exact posterior of sums over groups of features (dict, list of lists or integer mask).
+
+        >>> Posterior([1.0, 2.0, 3.0], ["a", "b", "c"]).group({"ab": ["a", "b"]}).alpha.tolist()
+        [3.0, 3.0]
+        """
+        index, names = resolve_groups(mapping, self.feature_names)
+        return Posterior(dirichlet.group_sum(self.alpha, index), names, settings=self.settings, index=self.index)
+
+    def kl_to(self, other):
+        """KL(self || other) in nats, one a row where either is local (section 4.4)."""
+        if self.feature_names != other.feature_names:
+            raise ValueError("the two posteriors are not over the same features in the same order")
+        return dirichlet.kl(self.alpha, other.alpha)
+
+    def to_global(self) -> "Posterior":
+        """One Dirichlet for all rows: the mean of the rows' mixture, and its total variance.
+
+        >>> Posterior([[8.0, 2.0], [2.0, 8.0]]).to_global().mean.tolist()
+        [0.5, 0.5]
+        """
+        if not self.is_local:
+            return self
+        m = self.mean.mean(0)
+        second = (self.sd**2 + self.mean**2).mean(0)
+        concentration = (m * (1 - m)).sum() / max((second - m**2).sum(), 1e-12) - 1
+        return Posterior(m * max(concentration, dirichlet.FLOOR), self.feature_names, settings=self.settings)
+
+    def to_frame(self, prob=0.95) -> pd.DataFrame:
+        """Global: a row a feature with mean, sd, interval; local: a row an instance with the means.
+
+        >>> Posterior([3.0, 1.0], ["a", "b"]).to_frame().columns.tolist()
+        ['mean', 'sd', 'lower', 'upper']
+        """
+        if self.is_local:
+            return pd.DataFrame(self.mean, index=self.index, columns=self.feature_names)
+        lower, upper = self.interval(prob)
+        columns = {"mean": self.mean, "sd": self.sd, "lower": lower, "upper": upper}
+        return pd.DataFrame(columns, index=pd.Index(self.feature_names, name="feature"))
+
+    def plot(self, ax=None, **kw):
+        """Importances with credible intervals; local: the rows x features heat map. Returns the Axes."""
+        from bifkit import plots
+
+        return (plots.heatmap if self.is_local else plots.importances)(self, ax=ax, **kw)
+
+    def save(self, path):
+        """One portable file without pickle; an index of numbers or dates keeps its type, any other becomes text."""
+        meta = {"feature_names": self.feature_names, "settings": self.settings}
+        if self.is_local:
+            kept = isinstance(self.index.dtype, np.dtype | pd.DatetimeTZDtype) and self.index.dtype.kind in "iufMm"
+            meta |= {"index": [str(i) for i in self.index], "index_dtype": str(self.index.dtype) if kept else "str",
+                     "index_name": None if self.index.name is None else str(self.index.name)}
+        storage.write(path, "Posterior", {"alpha": self.alpha}, meta)
+
+    @classmethod
+    def load(cls, path) -> "Posterior":
+        """The posterior of a file; BadFile says what is wrong with it otherwise."""
+        arrays, meta = storage.read(path, "Posterior")
+        try:
+            index = None
+            if "index" in meta:
+                index = pd.Index(meta["index"], dtype="str", name=meta["index_name"]).astype(meta["index_dtype"])
+            return cls(arrays["alpha"], meta["feature_names"], settings=meta["settings"], index=index)
+        except (KeyError, TypeError, ValueError) as error:
+            raise storage.BadFile(f"the file lacks something a Posterior needs ({error})") from None
+
+    def _summary(self, rows=10):
+        p = self.to_global()
+        frame = p.to_frame().sort_values("mean", ascending=False, kind="stable")
+        title = f"Posterior of {len(self)} rows, averaged" if self.is_local else "Posterior"
+        return f"{title}, {len(self.feature_names)} features", frame.head(rows), len(frame) - rows
+
+    def __repr__(self):
+        title, frame, more = self._summary()
+        return f"{title}\n{frame.round(3).to_string()}" + (f"\n... and {more} more" if more > 0 else "")
+
+    def _repr_html_(self):
+        title, frame, more = self._summary()
+        rows = "".join(
+            f"<tr><td style='text-align:left'>{html.escape(str(name))}</td><td>{r['mean']:.3f}</td>"
+            f"<td>{r['sd']:.3f}</td><td>{r['lower']:.3f} to {r['upper']:.3f}</td>"
+            f"<td style='text-align:left'><div style='background:#0072B2;height:0.8em;width:{120 * r['mean']:.0f}px'>"
+            "</div></td></tr>" for name, r in frame.iterrows())
+        tail = f"<tr><td colspan=5>and {more} more</td></tr>" if more > 0 else ""
+        return (f"<table><caption>{html.escape(title)}</caption><tr><th>feature</th><th>mean</th><th>sd</th>"
+                f"<th>95 % interval</th><th></th></tr>{rows}{tail}</table>")

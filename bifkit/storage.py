@@ -1,0 +1,86 @@
+"""One file format for everything we save: a safetensors file with a JSON header. No pickle, nothing runs on load.
+
+Arrays are tensors of the file; names, settings and the kind of object are JSON in its metadata. Files carry a format
+version: a newer one, a truncated one, or a file of another kind is refused with a sentence.
+"""
+
+import json
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save as to_bytes
+
+VERSION = 1
+
+
+class BadFile(ValueError):
+    """A file that is not ours, is damaged, or is from a newer version.
+
+    >>> issubclass(BadFile, ValueError)
+    True
+    """
+
+
+def write_atomic(path, data: bytes):
+    """Write ``data`` to ``path`` whole or not at all.
+
+    >>> import tempfile; p = Path(tempfile.mkdtemp()) / "a"; write_atomic(p, b"x"); p.read_bytes()
+    b'x'
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as f:
+            f.write(data)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _plain(value):
+    """numpy's numbers and arrays as JSON's own."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise TypeError(f"settings to be saved must be numbers, text, lists or dicts; got {type(value).__name__}")
+
+
+def write(path, kind, arrays, meta):
+    """Save ``arrays`` (name to array) and ``meta`` (JSON-able) as an object of this ``kind``.
+
+    >>> import tempfile; p = Path(tempfile.mkdtemp()) / "a.bif"
+    >>> write(p, "Posterior", {"alpha": np.ones(3)}, {"names": ["a"]}); read(p, "Posterior")[1]["names"]
+    ['a']
+    """
+    arrays = {k: np.asarray(v, order="C") for k, v in arrays.items()}
+    header = {"format": "bifkit", "version": str(VERSION), "kind": kind, "meta": json.dumps(meta, default=_plain)}
+    write_atomic(path, to_bytes(arrays, metadata=header))
+
+
+def read(path, kind):
+    """(arrays, meta) of a file written by ``write`` for the same ``kind``; BadFile says what is wrong otherwise."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path.name!r} in {path.parent.name or 'this folder'!r}")
+    try:
+        with safe_open(path, framework="numpy") as f:
+            header = f.metadata() or {}
+            arrays = {k: f.get_tensor(k) for k in f.keys()}  # noqa: SIM118 (not a dict)
+    except (SafetensorError, OSError, ValueError, TypeError) as error:
+        raise BadFile(f"{path.name} is not a bifkit file, or it is truncated or damaged ({error})") from None
+    if header.get("format") != "bifkit":
+        raise BadFile(f"{path.name} was not written by bifkit")
+    try:
+        version, meta = int(header["version"]), json.loads(header["meta"])
+    except (KeyError, ValueError):
+        raise BadFile(f"{path.name} has a damaged header") from None
+    if version > VERSION:
+        raise BadFile(f"{path.name} has format version {version}, this bifkit reads up to {VERSION}: upgrade bifkit")
+    if header.get("kind") != kind:
+        raise BadFile(f"{path.name} holds a {header.get('kind')}, not a {kind}: load it with {header.get('kind')}.load")
+    return arrays, meta

@@ -1,0 +1,228 @@
+"""A grid of independent runs becomes one tidy frame, a row a run.
+
+A study is an importable function and a list of dicts, its grid. ``run`` has two modes:
+
+* ``recompute=False`` reads ``results/<name>.csv`` and returns the rows of this grid; nothing is trained.
+* ``recompute=True`` trains the whole grid in parallel (joblib, one thread a worker) and writes the csv.
+
+A row holds the grid's parameters, what the function returned, ``seconds``, ``peak_mb`` and ``error`` (empty
+when all went well). Both modes return what the csv says, so a frame is the same whether it was trained a
+second or a year ago.
+
+*Interruptions.* Each finished run is kept by ``joblib.Memory`` until the attempt it belongs to has ended: a
+kill at any moment costs only the runs under way. The attempt is the call of ``run`` or, within ``make
+reproduce``, the whole command (``BIF_ATTEMPT`` names its folder). The key of a kept run is the function, the
+parameters, the source of this repository and the versions of the packages: edited code never meets results of
+its past.
+
+*Failures.* A failing run is recorded with its error and stops no other; in the end ``StudyFailed`` names it.
+A run whose data set is absent (an exception class named ``DataUnavailable``) is recorded as ``not run: ...``
+and is no failure. Neither is kept.
+
+*Repeatability.* All generators are seeded from function and parameters before a run, which has one thread:
+the numbers depend neither on the number of workers nor on what a worker did before.
+"""
+
+import json
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+
+import joblib
+import pandas as pd
+import torch
+from joblib.externals.loky.process_executor import TerminatedWorkerError
+from threadpoolctl import threadpool_limits
+
+from bifkit import paths, provenance, rows
+from bifkit.files import discard, end_with, locked
+from bifkit.progress import Progress
+from bifkit.seeding import seed_all
+
+NOT_RUN = "not run: "
+log = logging.getLogger(__name__)
+
+
+class StudyFailed(RuntimeError):
+    """Some runs of a study failed; the message names them and the csv holds their errors.
+
+    >>> issubclass(StudyFailed, RuntimeError)
+    True
+    """
+
+
+def run(function, grid, *, name, recompute=False, workers=None) -> pd.DataFrame:
+    """Train (``recompute=True``) or replay (the default) the runs of ``grid``, a row a run, in its order.
+
+    ``function`` is importable and takes a grid row's keys as keyword arguments; it returns a flat dict of
+    scores. ``workers`` defaults to the number of cores.
+
+    >>> from bifkit.study import toy
+    >>> grid = [{"seed": seed, "size": 3} for seed in (0, 1)]
+    >>> trained = run(toy, grid, name="doctest", recompute=True, workers=1)
+    >>> trained.equals(run(toy, grid, name="doctest")), list(trained)
+    (True, ['seed', 'size', 'mean', 'size_squared', 'seconds', 'peak_mb', 'error'])
+    """
+    grid = rows.checked(function, grid, name)
+    if not recompute:
+        return rows.replay(grid, name)
+    started, cache, code = time.monotonic(), _cache(name), provenance.fingerprint()
+    keys = [_key(function, row, code) for row in grid]
+    workers = int(workers or joblib.cpu_count())
+    found = _train(function, keys, cache, workers, name)
+    outcomes = [found[key] for key in keys]
+    rows.store(grid, outcomes, name)
+    minutes = round((time.monotonic() - started) / 60, 2)
+    provenance.record(name, runs=len(grid), workers=workers, minutes=minutes)
+    errors = [(row, o["error"]) for row, o in zip(grid, outcomes, strict=True) if o["error"]]
+    failed = [f"  {rows.describe(row)}: {error}" for row, error in errors if not error.startswith(NOT_RUN)]
+    if failed:
+        raise StudyFailed(f"{len(failed)} of {len(grid)} runs of the study {name!r} failed (their errors: "
+                          f"results/{name}.csv; the finished runs are kept, run it again):\n"
+                          + "\n".join(failed[:10]))
+    if not os.environ.get("BIF_ATTEMPT"):
+        discard(cache)
+    return rows.replay(grid, name)
+
+
+def spot_check(function, params, frame, *, score, tolerance=0.02, scale=1.0, unavailable=()) -> str:
+    """Train one stored run again, here and now, and assert that it agrees with its row of ``frame``.
+
+    Agreement is ``|live - stored| <= tolerance * scale``: machines differ in their last digits and training
+    amplifies that; ``scale`` is 100 for a score in percent. Where the data set is absent (``DataUnavailable``
+    or one of the exceptions in ``unavailable``) the line is the same, so that a notebook's output is too, and
+    the log says "skipped".
+
+    >>> from bifkit.study import run, toy
+    >>> params = {"seed": 0, "size": 3}
+    >>> frame = run(toy, [params], name="doctest_spot", recompute=True, workers=1)
+    >>> spot_check(toy, params, frame, score="mean")
+    'spot check seed 0 / size 3: the live run agrees with the stored row'
+    """
+    what = f"spot check {rows.describe(params)}"
+    line = f"{what}: the live run agrees with the stored row"
+    stored = rows.find(frame, params)
+    if stored["error"]:
+        if not stored["error"].startswith(NOT_RUN):
+            raise AssertionError(f"{what}: the stored run failed: {stored['error']}")
+        log.warning("skipped: %s: %s", line, stored["error"])
+        return line
+    try:
+        live = _measured(function, _key(function, params, ""))[score]
+    except Exception as error:
+        if _absent(error) or isinstance(error, tuple(unavailable)):
+            log.warning("skipped: %s: %s", line, error)
+            return line
+        raise
+    if not abs(float(live) - float(stored[score])) <= tolerance * scale:
+        raise AssertionError(f"{what}: {score} is {live} live but {stored[score]} in the stored row, "
+                             f"more than {tolerance * scale:g} apart: recompute the study, or mend the code")
+    return line
+
+
+def toy(*, seed: int, size: int) -> dict:
+    """The smallest run there is, for examples and tests.
+
+    >>> sorted(toy(seed=0, size=3))
+    ['mean', 'size_squared']
+    """
+    return {"mean": float(seed_all("toy", seed).normal(size=size).mean()), "size_squared": size**2}
+
+
+def _train(function, keys, cache, workers, name):
+    """The outcome of each key, from the cache or from a run now."""
+    kept = _kept(cache)
+    with locked(cache, alone=True):  # a killed command's last workers may still be storing their runs
+        kept.check_call_in_cache(function, "")  # writes joblib's note on our code before workers race for it
+        outcomes = {key: kept(function, key) for key in keys if kept.check_call_in_cache(function, key)}
+    todo = [key for key in keys if key not in outcomes]
+    progress = Progress(name, len(keys), len(todo))
+
+    def work(n_jobs, wanted):
+        tasks = (joblib.delayed(_attempt)(cache, function, key, os.getpid()) for key in wanted)
+        with joblib.parallel_config(backend="loky", n_jobs=n_jobs, inner_max_num_threads=1):
+            for key, outcome in joblib.Parallel(return_as="generator_unordered", batch_size=1)(tasks):
+                outcomes[key] = outcome
+                progress.step()
+
+    with locked(cache):
+        try:
+            work(workers, todo)
+        except TerminatedWorkerError:  # a run brought its process down (memory, usually): find it, one by one
+            for key in [key for key in todo if key not in outcomes]:
+                try:
+                    work(2, [key])  # 2, because with 1 joblib would run it in this process
+                except TerminatedWorkerError:
+                    outcomes[key] = {"error": "the process of this run died: out of memory?"}
+                    progress.step()
+    progress.close()
+    return outcomes
+
+
+def _kept(cache):
+    return joblib.Memory(cache, verbose=0).cache(_measured, ignore=["function"])
+
+
+def _attempt(cache, function, key, parent):
+    """In a worker: one run, kept when it ends well."""
+    try:
+        with locked(cache):
+            end_with(parent)
+            return key, _kept(cache)(function, key)
+    except Exception as error:
+        log.debug("a run failed", exc_info=True)
+        text = " ".join(f"{type(error).__name__}: {error}".split()).replace(str(paths.root()), ".")
+        return key, {"error": NOT_RUN + text if _absent(error) else text}
+
+
+def _measured(function, key):
+    """One run: its scores, seconds and peak memory. ``key`` is JSON text that holds the parameters."""
+    request = json.loads(key)
+    name, params, threads = request["function"], request["params"], torch.get_num_threads()
+    seed_all(name, json.dumps(params, sort_keys=True))
+    _reset_peak()
+    start = time.perf_counter()
+    try:
+        with threadpool_limits(1):
+            scores = function(**params)
+    finally:
+        torch.set_num_threads(threads)
+    seconds = round(time.perf_counter() - start, 3)
+    if not isinstance(scores, dict):
+        raise TypeError(f"{name} returned {type(scores).__name__}, expected a dict of scores")
+    if clash := [k for k in scores if k in params or k in rows.RESERVED]:
+        raise ValueError(f"{name} returned {clash}, already a parameter or a column of the runner: rename")
+    scores = {k: rows.plain(v, k) for k, v in scores.items()}
+    return scores | {"seconds": seconds, "peak_mb": _peak_mb(), "error": ""}
+
+
+def _reset_peak():
+    try:
+        Path("/proc/self/clear_refs").write_text("5")  # Linux: VmHWM starts again from the present size
+    except OSError:
+        pass
+
+
+def _peak_mb():
+    try:
+        line = next(x for x in open("/proc/self/status") if x.startswith("VmHWM"))
+        return round(int(line.split()[1]) / 1024, 1)
+    except (OSError, StopIteration):
+        import resource  # not on every system, hence here
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return round(peak / (1024**2 if sys.platform == "darwin" else 1024), 1)
+
+
+def _key(function, row, code):
+    name = f"{function.__module__}.{function.__qualname__}"
+    return json.dumps({"function": name, "params": row, "code": code})
+
+
+def _cache(name):
+    return Path(os.environ.get("BIF_ATTEMPT") or paths.build() / "cache" / "single") / name
+
+
+def _absent(error):
+    return any(c.__name__ == "DataUnavailable" for c in type(error).__mro__)

@@ -1,0 +1,21 @@
+"""Tests and doctests write to a scratch folder, never to the committed results, and use one thread."""
+
+import os
+
+import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _scratch(tmp_path_factory):
+    """``paths.results()``, ``paths.figures()`` and ``paths.build()`` lie in a temporary folder."""
+    before = {k: os.environ.get(k) for k in ("BIF_OUTPUT", "BIF_ATTEMPT", "BIF_PROGRESS")}
+    os.environ["BIF_OUTPUT"] = str(tmp_path_factory.mktemp("output"))
+    os.environ.pop("BIF_ATTEMPT", None)
+    os.environ.pop("BIF_PROGRESS", None)
+    yield
+    for key, value in before.items():
+        os.environ.pop(key, None)
+        if value is not None:
+            os.environ[key] = value
