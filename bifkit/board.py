@@ -76,9 +76,10 @@ def markdown(frame: pd.DataFrame, printed: pd.Series) -> str:
         for name, rows in part.groupby(group, sort=False):
             theirs = [printed[item, r.row, r.column] for r in rows.itertuples()]
             ours = [digits(v, p) or "not run" for v, p in zip(rows["ours"], theirs, strict=True)]
+            ours = ["not run"] if set(ours) == {"not run"} else ours
             what, link = title + (f"; {name}" if name else ""), f"[{notebook}](notebooks/{notebook}.ipynb)"
-            lines.append(f"| {what} | {link} | `make reproduce ONLY={notebook[:2]}` | {' / '.join(theirs)} | {' / '.join(ours)} "
-                         f"| {counts(rows)} |")
+            lines.append(f"| {what} | {link} | `make reproduce ONLY={notebook[:2]}` | {' / '.join(theirs)} "
+                         f"| {' / '.join(ours)} | {counts(rows)} |")
     return "\n".join(lines)
 
 

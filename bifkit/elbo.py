@@ -2,7 +2,7 @@
 
 For rows x with Dirichlet parameters alpha(x), J draws f ~ Dir(alpha(x)) (or the point estimate f = mean, section 4.3)
 
-    ELBO = mean over rows and draws of log p(target | g(gated x)) - kl_weight * mean over rows of KL(Dir(alpha) || prior)
+    ELBO = mean over rows and draws of log p(target | g(gated x)) - kl_weight * mean over rows of KL(Dir(alpha), prior)
 
 The target is the label, or g's own prediction on the whole input (``soft``), which explains the model rather than
 the data. Likelihoods: ``categorical`` (two or more logits), ``binary`` (one logit), ``regression`` (Gaussian whose

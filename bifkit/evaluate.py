@@ -28,7 +28,7 @@ def top_k_mask(scores, k) -> np.ndarray:
     scores = np.atleast_2d(np.asarray(scores, dtype=float))
     k = np.broadcast_to(np.asarray(k), len(scores))
     if (k < 0).any() or (k > scores.shape[1]).any():
-        raise ValueError(f"k must lie between 0 and the number of features, {scores.shape[1]}; got {k.min()}..{k.max()}")
+        raise ValueError(f"k must lie between 0 and the {scores.shape[1]} features; got {k.min()} to {k.max()}")
     order = np.argsort(-scores, axis=1, kind="stable")
     mask = np.zeros(scores.shape, dtype=bool)
     np.put_along_axis(mask, order, np.arange(scores.shape[1]) < k[:, None], axis=1)
@@ -77,7 +77,7 @@ def post_hoc_accuracy(model, X, y, scores, k, *, groups=None, fill=0.0) -> float
 
     >>> from torch import nn
     >>> import torch
-    >>> g = nn.Linear(2, 2); _ = g.load_state_dict({"weight": torch.tensor([[-1.0, 0], [1, 0]]), "bias": torch.zeros(2)})
+    >>> g = nn.Linear(2, 2, bias=False); _ = g.weight.data.copy_(torch.tensor([[-1.0, 0], [1, 0]]))
     >>> post_hoc_accuracy(g, [[1.0, 5.0], [-1.0, 5.0]], [1, 0], [1.0, 0.0], 1)
     1.0
     """

@@ -29,8 +29,8 @@ class _BIF(BaseEstimator):
     """What the two explainers share: settings, the door, the training loop, saving."""
 
     def __init__(self, model, preset="rank", *, gate=None, fill=None, target=None, draws=None, point_estimate=None,
-                 prior=None, kl_weight=None, kl_start=None, epochs=None, min_steps=None, batch_size=None, lr=None, restarts=None,
-                 hidden=None, groups=None, feature_names=None, likelihood=None, image=None, device=None, seed=0):
+                 prior=None, kl_weight=None, epochs=None, min_steps=None, batch_size=None, lr=None,
+                 restarts=None, hidden=None, groups=None, feature_names=None, likelihood=None, image=None, device=None, seed=0):
         self.model = model
         self.preset = preset
         self.gate = gate
@@ -40,7 +40,6 @@ class _BIF(BaseEstimator):
         self.point_estimate = point_estimate
         self.prior = prior
         self.kl_weight = kl_weight
-        self.kl_start = kl_start
         self.epochs = epochs
         self.min_steps = min_steps
         self.batch_size = batch_size
@@ -57,8 +56,8 @@ class _BIF(BaseEstimator):
     _lr_field = "lr"
 
     def _settings(self) -> Settings:
-        names = ("gate", "fill", "target", "draws", "point_estimate", "prior", "kl_weight", "kl_start", "epochs", "min_steps",
-                 "batch_size", "restarts", "hidden")
+        names = ("gate", "fill", "target", "draws", "point_estimate", "prior", "kl_weight",
+                 "epochs", "min_steps", "batch_size", "restarts", "hidden")
         return preset(self.preset, **{n: getattr(self, n) for n in names}, **{self._lr_field: self.lr})
 
     def fit(self, X, y=None):
@@ -112,10 +111,10 @@ class _BIF(BaseEstimator):
         steps = max(s.epochs * per_epoch, s.min_steps)
         net = self._new_network(X, s).to(X.device).train()
         optimiser, schedule = self._optimiser([*net.parameters(), *self._released_params], s, steps)
-        kl_weight = self._kl_weight(s, N, B)
         groups = None if len(self.group_names_) == X.shape[1] and self.groups is None else \
             torch.as_tensor(self.groups_, device=X.device)
         kw = {"groups": groups, "mean": X.mean(0), "likelihood": self.likelihood_,
+              "kl_weight": self._kl_weight(s, N, B),
               "scale": _scale(target) if self.likelihood_ == "regression" else 1.0}
         curve, tail = np.zeros(steps), None
         for step in range(steps):
@@ -123,7 +122,6 @@ class _BIF(BaseEstimator):
                 order = torch.randperm(N, device=X.device)
             rows = order[(step % per_epoch) * B:(step % per_epoch + 1) * B]
             x = X[rows]
-            kw["kl_weight"] = kl_weight * s.kl_start ** (1 - step / steps)
             value, _ = elbo(g, x, target[rows], net(x), s, **kw)
             optimiser.zero_grad()
             (-value).backward()
@@ -194,7 +192,7 @@ class GlobalBIF(_BIF):
 
     >>> from bifkit.models import mlp
     >>> X = np.random.default_rng(0).normal(size=(300, 3)).astype("float32"); y = (X[:, 0] > 0).astype(int)
-    >>> g = nn.Linear(3, 2); _ = g.load_state_dict({"weight": torch.tensor([[-3.0, 0, 0], [3, 0, 0]]), "bias": torch.zeros(2)})
+    >>> g = nn.Linear(3, 2, bias=False); _ = g.weight.data.copy_(torch.tensor([[-3.0, 0, 0], [3, 0, 0]]))
     >>> GlobalBIF(g, min_steps=200, epochs=1).fit(X, y).explain().top(1)
     ['x0']
     """
@@ -233,7 +231,7 @@ class LocalBIF(_BIF):
     """One importance distribution a row, through an importance network (section 4.2, Algorithm 2).
 
     >>> X = np.random.default_rng(0).normal(size=(300, 3)).astype("float32"); y = (X[:, 0] > 0).astype(int)
-    >>> g = nn.Linear(3, 2); _ = g.load_state_dict({"weight": torch.tensor([[-3.0, 0, 0], [3, 0, 0]]), "bias": torch.zeros(2)})
+    >>> g = nn.Linear(3, 2, bias=False); _ = g.weight.data.copy_(torch.tensor([[-3.0, 0, 0], [3, 0, 0]]))
     >>> LocalBIF(g, min_steps=100, epochs=1).fit(X, y).explain(X[:5]).mean.shape
     (5, 3)
     """

@@ -42,7 +42,9 @@ PAPER_BIF = {  # our row: the paper's rows it is compared with, the best of each
 
 
 def numbers() -> pd.DataFrame:
-    """The paper's numbers: item, row, column, value, std, better, note, and ``printed``, the value as text.
+    """The paper's numbers: item, row, column, value, std, better, note, and two of our own columns.
+
+    ``printed`` is the value as text, ``digits`` how many decimals its table prints (100 stands for 100.0 there).
 
     >>> frame = numbers()
     >>> frame[(frame["item"] == "table1") & (frame["row"] == "L2X")]["value"].tolist()
@@ -51,6 +53,7 @@ def numbers() -> pd.DataFrame:
     with (importlib.resources.files("bifkit") / "data" / "numbers.csv").open(encoding="utf-8") as file:
         frame = pd.read_csv(file, dtype=str, keep_default_na=False)
     frame["printed"] = frame["value"]
+    frame["digits"] = frame["value"].str.partition(".")[2].str.len().groupby(frame["item"]).transform("max")
     frame["value"] = frame["value"].astype(float)
     frame["std"] = pd.to_numeric(frame["std"])
     return frame
@@ -96,7 +99,7 @@ def submit(study: str, frame: pd.DataFrame) -> None:
     columns = numbers().groupby("item")["column"].agg(set)
     for item, part in frame.groupby("item"):
         if unknown := sorted(set(part["column"].astype(str)) - columns[item]):
-            raise ValueError(f"{study!r} handed in {unknown} of {item}, whose columns are {sorted(columns[item])}")
+            raise ValueError(f"{study!r} handed in {unknown} of {item}: its columns are {sorted(columns[item])}")
     if (twice := frame.duplicated(SUBMITTED[:4])).any():
         raise ValueError(f"{study!r} handed in a value twice: {frame[twice].iloc[0].to_dict()}")
     folder = paths.results() / "scores"
@@ -132,7 +135,7 @@ def scoreboard() -> pd.DataFrame:
         got = groups.get((t.item, t.row, t.column), pd.Series(dtype=float)).to_numpy()
         ours = got.mean() if len(got) else np.nan
         std = got.std(ddof=1) if len(got) > 1 and np.isfinite(got).all() else np.nan
-        verdict = judge(t.item, t.printed, ours, std, len(got), t.better)
+        verdict = judge(t.item, t.value, ours, std, len(got), t.better, t.digits)
         lines.append([t.item, t.row, t.column, t.value, ours, std, len(got), t.better, verdict])
     frame = _figure2(pd.DataFrame(lines, columns=COLUMNS))
     write_csv(frame.assign(paper=frame["paper"].map(_short), ours=frame["ours"].map(_short),
@@ -140,24 +143,23 @@ def scoreboard() -> pd.DataFrame:
     return frame
 
 
-def judge(item: str, printed: str, ours: float, std: float, runs: int, better: str) -> str:
-    """The verdict on one value; ``printed`` is the paper's value as it stands there.
+def judge(item: str, paper: float, ours: float, std: float, runs: int, better: str, digits: int = 1) -> str:
+    """The verdict on one value, of which the paper prints ``digits`` decimals.
 
-    >>> judge("table1", "84.0", 93.5, .9, 5, "higher"), judge("table1", "93.6", 92.0, 6.4, 5, "higher")
+    >>> judge("table1", 84.0, 93.5, .9, 5, "higher"), judge("table1", 93.6, 92.0, 6.4, 5, "higher")
     ('better', 'within')
-    >>> judge("table_privacy_noise", "8.07", 8.0736, float("nan"), 1, "match")
+    >>> judge("table_privacy_noise", 8.07, 8.0736, float("nan"), 1, "match")
     'within'
     """
     if not runs or np.isnan(ours):
         return "not run"
-    paper = float(printed)
     if ours == paper:  # also infinity
         return "within"
     gap = ours - paper
     if better == "match":
         kind, bound = TOLERANCE[item]
-        return "within" if abs(gap) <= bound * (abs(paper) if kind == "relative" else 1.0) else "short"
-    digits = len(printed.partition(".")[2])
+        size = abs(paper) if kind == "relative" else 1.0
+        return "within" if np.isfinite(gap) and abs(gap) <= bound * size else "short"
     error = std / np.sqrt(runs) if np.isfinite(std) else 0.0
     if abs(gap) <= 2 * error or round(ours, digits) == paper:
         return "within"

@@ -1,0 +1,356 @@
+"""GlobalBIF and LocalBIF: g stays as it was, the objective is the stated one, the truth is found, a seed repeats."""
+
+import random
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+from torch import nn
+
+from bifkit import GlobalBIF, LocalBIF, evaluate, explain
+from bifkit.models import mlp, paper_g
+
+X = np.random.default_rng(0).normal(size=(400, 4)).astype(np.float32)
+Y = (X[:, 1] > 0).astype(int)
+BOTH = pytest.mark.parametrize("kind", [GlobalBIF, LocalBIF])
+PRESETS = pytest.mark.parametrize("preset", ["rank", "few", "paper", "released"])
+
+
+def _linear(weight):
+    """A linear g with the given (outputs, features) weights and no bias."""
+    weight = torch.as_tensor(weight, dtype=torch.float32)
+    g = nn.Linear(weight.shape[1], len(weight), bias=False)
+    g.weight.data.copy_(weight)
+    return g
+
+
+def _one_logit():
+    return _linear([[0.0, 6, 0, 0]])
+
+
+def _bif(kind, model=None, *args, **kw):
+    small = {"min_steps": 20, "epochs": 1, "batch_size": 100} | ({"hidden": 16} if kind is LocalBIF else {})
+    return kind(_linear([[0, -3, 0, 0], [0, 3, 0, 0]]) if model is None else model, *args, **small | kw)
+
+
+def _alpha(kind, model=None, *args, data=X, y=Y, **kw):
+    return _bif(kind, model, *args, **kw).fit(data, y).explain(data).alpha
+
+
+# nothing of g changes
+
+def _bn_model():
+    torch.manual_seed(0)
+    g = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 2))
+    g(torch.randn(50, 4))  # some statistics
+    g.train()
+    g[3].eval()
+    g[0].weight.requires_grad_(False)
+    g[4].bias.grad = torch.ones(2)
+    return g
+
+
+def _snapshot(g):
+    return ({k: v.clone() for k, v in g.state_dict().items()}, [m.training for m in g.modules()],
+            [p.requires_grad for p in g.parameters()], [None if p.grad is None else p.grad.clone() for p in g.parameters()],
+            [len(m._forward_hooks) + len(m._backward_hooks) for m in g.modules()])
+
+
+def _same(a, b):
+    return (all(torch.equal(a[0][k], b[0][k]) for k in a[0]) and a[1:3] == b[1:3] and a[4] == b[4]
+            and all(x is y is None or torch.equal(x, y) for x, y in zip(a[3], b[3], strict=True)))
+
+
+@BOTH
+@PRESETS
+def test_nothing_of_g_changes(kind, preset):
+    g = _bn_model()
+    before = _snapshot(g)
+    fitted = _bif(kind, g, preset, min_steps=5).fit(X, Y)
+    assert _same(before, _snapshot(g))
+    fitted.explain(X)
+    assert _same(before, _snapshot(g))
+
+
+class _Breaks(nn.Module):
+    """A g that fails at its n-th call."""
+
+    def __init__(self, inner, calls):
+        super().__init__()
+        self.inner, self.left = inner, calls
+
+    def forward(self, x):
+        self.left -= 1
+        if self.left < 0:
+            raise InterruptedError("broken on purpose")
+        return self.inner(x)
+
+
+@BOTH
+@PRESETS
+@pytest.mark.parametrize("calls", [1, 4])
+def test_nothing_changes_when_fit_fails_midway(kind, preset, calls):
+    g = _Breaks(_bn_model(), calls)
+    before, random_state = _snapshot(g), torch.get_rng_state()
+    explainer = _bif(kind, g, preset)
+    with pytest.raises(InterruptedError):
+        explainer.fit(X, Y)
+    assert _same(before, _snapshot(g)) and torch.equal(random_state, torch.get_rng_state())
+    with pytest.raises(RuntimeError, match="is not fitted: call fit"):
+        explainer.explain(X)
+
+
+@BOTH
+def test_a_failed_refit_leaves_no_mixture(kind):
+    explainer = _bif(kind).fit(X, Y)
+    explainer.model = _Breaks(_bn_model(), 3)
+    with pytest.raises(InterruptedError):
+        explainer.fit(X, Y)
+    with pytest.raises(RuntimeError, match="is not fitted"):
+        explainer.save("never written")
+
+
+@BOTH
+def test_global_random_states_and_data_are_untouched(kind):
+    rows, labels = X.copy(), Y.copy()
+    states = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate(), torch.get_num_threads()
+    _bif(kind).fit(X, Y).explain(X)
+    assert torch.equal(states[0], torch.get_rng_state()) and np.array_equal(states[1], np.random.get_state()[1])
+    assert states[2:] == (random.getstate(), torch.get_num_threads())
+    assert np.array_equal(rows, X) and np.array_equal(labels, Y)
+
+
+def test_released_learns_on_a_copy_and_differs_from_paper():
+    g = paper_g(4, 2).eval()
+    assert not np.allclose(_alpha(GlobalBIF, g, "released", kl_weight=0.01), _alpha(GlobalBIF, g, "paper", kl_weight=0.01))
+    with pytest.warns(UserWarning, match="rests on g's BatchNorm layers, and this g has none"):
+        _bif(GlobalBIF, None, "released").fit(X, Y)
+
+
+def test_each_restart_of_released_starts_from_the_same_g():
+    g = paper_g(4, 2).eval()
+    two = _bif(GlobalBIF, g, "released", restarts=2, min_steps=10).fit(X, Y)
+    second = _bif(GlobalBIF, g, "released", min_steps=10)
+    target = torch.from_numpy(Y)
+    second.groups_, second.group_names_, second.likelihood_ = two.groups_, two.group_names_, "categorical"
+    view = second._view_of_g(two.settings_, (4,))
+    for p in g.parameters():
+        p.requires_grad_(False)
+    net, _ = second._fit_once(view, torch.from_numpy(X), target, two.settings_, 1)
+    assert torch.allclose(net.theta, two.networks_[1].theta, atol=1e-5)
+
+
+# the objective
+
+@pytest.mark.parametrize("kind, weight, expected", [
+    (GlobalBIF, "elbo", 1 / 400), (LocalBIF, "elbo", 1.0), (GlobalBIF, "1/batch", 1 / 100), (LocalBIF, "1/batch", 1 / 100),
+    (GlobalBIF, 0.25, 0.25), (LocalBIF, 0.25, 0.25),
+])
+def test_the_kl_is_weighed_as_stated(kind, weight, expected, monkeypatch):
+    """Eq. 4 has one KL for N rows, Eq. 7 one a row; the likelihood is a mean over rows."""
+    seen, true = [], explain.elbo
+    monkeypatch.setattr(explain, "elbo", lambda *a, **kw: seen.append((kw["kl_weight"], len(a[1]))) or true(*a, **kw))
+    _bif(kind, None, "paper", kl_weight=weight).fit(X, Y)
+    assert len(seen) == 20 and {rows for _, rows in seen} == {100}
+    assert np.allclose([w for w, _ in seen], expected)
+
+
+def test_every_epoch_visits_rows_at_most_once_and_steps_add_up(monkeypatch):
+    batches, true = [], explain.elbo
+    monkeypatch.setattr(explain, "elbo", lambda g, x, *a, **kw: batches.append(x[:, 0].numpy()) or true(g, x, *a, **kw))
+    _bif(GlobalBIF, epochs=3, min_steps=1, batch_size=150).fit(X, Y)  # 400 rows: two whole batches an epoch
+    assert len(batches) == 6 and all(len(b) == 150 for b in batches)
+    for e in range(3):
+        assert len(np.unique(np.concatenate(batches[2 * e:2 * e + 2]))) == 300
+
+
+@BOTH
+def test_the_elbo_rises(kind):
+    history = _bif(kind, min_steps=200).fit(X, Y).history_
+    assert len(history) == 1 and len(history[0]) == 20 and history[0][-1] > history[0][0]
+
+
+@BOTH
+def test_one_logit_two_logits_and_flat_output_are_one_explanation(kind):
+    two = _linear([[0.0, 0, 0, 0], [0, 6, 0, 0]])
+    flat = nn.Sequential(_one_logit(), nn.Flatten(0))
+    expected = _alpha(kind, two)
+    assert np.allclose(_alpha(kind, _one_logit()), expected, rtol=1e-3)
+    assert np.allclose(_alpha(kind, flat), expected, rtol=1e-3)
+    assert np.allclose(_alpha(kind, _one_logit(), "few"), _alpha(kind, two, "few"), rtol=1e-3)
+
+
+@BOTH
+def test_float64_weights_give_the_same_explanation(kind):
+    assert np.allclose(_alpha(kind, _one_logit().double()), _alpha(kind, _one_logit()), rtol=1e-3)
+
+
+@BOTH
+@PRESETS
+@pytest.mark.parametrize("likelihood", ["categorical", "regression"])
+def test_multi_class_and_regression(kind, preset, likelihood):
+    rng = np.random.default_rng(0)
+    g, y = (mlp([4, 8, 5]), rng.integers(0, 5, 400)) if likelihood == "categorical" else (mlp([4, 8, 1]), X[:, 1] * 3.3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fitted = _bif(kind, g, preset, min_steps=5).fit(X, y)
+    assert fitted.likelihood_ == likelihood and np.isfinite(fitted.explain(X).alpha).all()
+
+
+@BOTH
+def test_the_unit_of_a_regression_does_not_matter(kind):
+    a = _alpha(kind, _one_logit(), y=6 * X[:, 1], preset="few")
+    b = _alpha(kind, _linear([[0, 6000.0, 0, 0]]), y=6000 * X[:, 1], preset="few")
+    assert np.allclose(a, b, rtol=1e-2)
+    assert np.isfinite(_alpha(kind, _one_logit(), y=np.full(400, 0.1), preset="few")).all()  # a target that never varies
+
+
+@BOTH
+def test_without_labels_the_models_own_prediction_is_explained(kind):
+    assert np.array_equal(_alpha(kind, y=None), _alpha(kind, y=Y))  # rank: y is not used
+    few = _bif(kind, None, "few").fit(X)
+    assert few.settings_.target == "soft" and not np.array_equal(few.explain(X).alpha, _alpha(kind, None, "few"))
+    assert np.array_equal(_alpha(kind, _one_logit(), likelihood="binary", y=None), _alpha(kind, _one_logit()))
+
+
+@BOTH
+def test_the_lr_goes_to_its_own_field(kind):
+    s = _bif(kind, lr=0.123)._settings()
+    assert (s.global_lr if kind is GlobalBIF else s.lr) == 0.123
+
+
+# the truth is found
+
+class _Switch(nn.Module):
+    """The sign of feature 0 says whether feature 1 or feature 2 makes the label."""
+
+    def forward(self, x):
+        first = torch.sigmoid(-8 * x[:, 0])
+        z = 5 * (first * x[:, 1] + (1 - first) * x[:, 2])
+        return torch.stack([-z, z], 1)
+
+
+@pytest.mark.parametrize("preset", ["rank", "few", "paper"])
+def test_the_global_explanation_finds_the_relevant_features(preset):
+    rows = np.random.default_rng(1).normal(size=(500, 8)).astype(np.float32)
+    weight = np.zeros((2, 8))
+    weight[:, [2, 5]] = [[-3, -3], [3, 3]]
+    p = GlobalBIF(_linear(weight), preset, min_steps=200, epochs=1).fit(rows, (rows[:, 2] + rows[:, 5] > 0) * 1).explain()
+    assert set(p.top(2)) == {"x2", "x5"} and evaluate.mcc(p.mean, [[i in (2, 5) for i in range(8)]]) == 1
+    assert p.probability_top(2)[[2, 5]].min() > 0.6
+    assert p.mean[2] == pytest.approx(p.mean[5], rel=0.35)  # they matter alike
+
+
+def test_the_local_explanation_finds_each_rows_own_features():
+    rng = np.random.default_rng(2)
+    train, test = (rng.normal(size=(n, 6)).astype(np.float32) for n in (1000, 300))
+    p = LocalBIF(_Switch(), min_steps=300, epochs=1, hidden=64, lr=0.01).fit(train).explain(test)
+    truth = np.zeros((300, 6), bool)
+    truth[np.arange(300), np.where(test[:, 0] < 0, 1, 2)] = True
+    clear = np.abs(test[:, 0]) > 0.3
+    picked = p.mean[:, 1] > p.mean[:, 2]
+    assert (picked == (test[:, 0] < 0))[clear].mean() > 0.95
+    truth[:, 0] = True  # the switch matters everywhere
+    assert evaluate.mcc(p.mean[clear], truth[clear]) > 0.85
+    assert evaluate.mcc(p.to_global().mean, truth) < evaluate.mcc(p.mean, truth)
+
+
+# groups, names, rows
+
+@BOTH
+def test_groups_in_three_notations_are_one_fit(kind):
+    expected = _alpha(kind, groups={"left": ["x0", "x1"], "right": ["x2", "x3"]})
+    assert expected.shape[-1] == 2
+    for groups in ([["x0", "x1"], ["x2", "x3"]], [0, 0, 1, 1], np.array([7, 7, 9, 9]), {"l": [0, 1], "r": (2, 3)}):
+        assert np.array_equal(_alpha(kind, groups=groups), expected)
+
+
+def test_a_group_that_matters_is_found_under_its_name():
+    p = _bif(GlobalBIF, min_steps=200, groups={"pair": ["x1", "x3"]}).fit(X, Y).explain()
+    assert p.feature_names == ["pair", "x0", "x2"] and p.top(1) == ["pair"]
+    alone = _alpha(GlobalBIF, groups=[[0], [1], [2], [3]])
+    assert np.array_equal(alone, _alpha(GlobalBIF))
+
+
+def test_names_and_index_follow_the_frame():
+    frame = pd.DataFrame(X, columns=["age", "sex", "job", "pay"], index=pd.date_range("2020-01-01", periods=400))
+    fitted = _bif(LocalBIF).fit(frame, pd.Series(Y, index=frame.index))
+    out = fitted.explain(frame[10:20]).to_frame()
+    assert out.columns.tolist() == ["age", "sex", "job", "pay"] and out.index.equals(frame.index[10:20])
+    assert np.array_equal(fitted.explain(X).alpha, _alpha(LocalBIF))  # names change no number
+    assert _bif(GlobalBIF, feature_names=list("abcd")).fit(X, Y).explain().feature_names == list("abcd")
+
+
+def test_rows_are_explained_one_by_one():
+    fitted = _bif(LocalBIF).fit(X, Y)
+    whole = fitted.explain(X).alpha
+    assert np.allclose(fitted.explain(X, batch_size=7).alpha, whole, atol=1e-6)
+    assert np.allclose(fitted.explain(X[[5]]).alpha, whole[[5]], atol=1e-6)
+
+
+@BOTH
+@pytest.mark.parametrize("rows", [2, 3, 101])
+def test_few_rows_and_incomplete_batches(kind, rows):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert np.isfinite(_alpha(kind, data=X[:rows], y=Y[:rows])).all()
+    assert np.isfinite(_alpha(kind, mlp([4, 8, 2], batch_norm=True), data=X[:rows], y=Y[:rows], preset="released")).all()
+
+
+def test_images_keep_their_shape_on_the_way_to_g():
+    images = np.random.default_rng(0).normal(size=(60, 1, 6, 6)).astype(np.float32)
+    g = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(32, 2))
+    patches = np.arange(36).reshape(6, 6) // 12
+    fitted = _bif(LocalBIF, g, "few", image=(6, 6), groups=patches.ravel()).fit(images, (images.mean((1, 2, 3)) > 0) * 1)
+    assert fitted.explain(images).alpha.shape == (60, 3)
+
+
+@BOTH
+def test_fit_inside_no_grad(kind):
+    with torch.no_grad():
+        assert np.array_equal(_alpha(kind), _alpha(kind)) and not torch.is_grad_enabled()
+
+
+# seeds, restarts, scikit-learn
+
+@BOTH
+def test_a_seed_repeats_and_another_differs(kind):
+    first = _alpha(kind, seed=3)
+    torch.manual_seed(99)
+    np.random.seed(99)
+    assert np.array_equal(first, _alpha(kind, seed=3)) and np.array_equal(first, _alpha(kind, seed=np.int64(3)))
+    assert not np.array_equal(first, _alpha(kind, seed=4))
+    explainer = _bif(kind, seed=3)
+    assert np.array_equal(explainer.fit(X, Y).explain(X).alpha, explainer.fit(X, Y).explain(X).alpha)
+
+
+@BOTH
+def test_restarts_are_averaged(kind):
+    fitted = _bif(kind, restarts=3).fit(X, Y)
+    rows = torch.from_numpy(X)
+    alphas = [net(rows).detach().double().numpy() for net in fitted.networks_]
+    assert len(fitted.history_) == 3 and not np.allclose(alphas[0], alphas[1])
+    assert np.allclose(fitted.explain(X).alpha, np.mean(alphas, 0)) and np.allclose(alphas[0], _alpha(kind))
+
+
+@BOTH
+def test_a_fit_that_diverges_says_so(kind):
+    with pytest.raises(FloatingPointError, match="the fit diverged"):
+        _bif(kind, _linear([[0, 1e30, 0, 0]]), "few", likelihood="regression").fit(X, Y * 1.0)
+
+
+@BOTH
+def test_scikit_learns_parameter_protocol(kind):
+    explainer = _bif(kind, None, "few", prior=0.5, groups={"a": [0, 1]})
+    params = explainer.get_params()
+    assert params["preset"] == "few" and params["prior"] == 0.5 and params["gate"] is None
+    assert explainer.set_params(prior=0.25, seed=7) is explainer and explainer.get_params()["prior"] == 0.25
+    copy = clone(explainer.fit(X, Y))
+    same = ("preset", "prior", "seed", "groups", "min_steps")
+    assert all(copy.get_params()[k] == explainer.get_params()[k] for k in same)
+    assert not hasattr(copy, "networks_") and copy.model is not explainer.model
+    assert np.array_equal(copy.fit(X, Y).explain(X).alpha, explainer.explain(X).alpha)
+    assert kind.__name__ in repr(explainer)
