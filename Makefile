@@ -20,6 +20,7 @@ endif
 
 export JUPYTER_PREFER_ENV_PATH = 1
 ONE_THREAD = OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
+NO_DOWNLOADS = BIF_OFFLINE=1
 JOBS ?= 2
 
 .PHONY: help setup reproduce test unit nbval smoke lab figures notebooks data scoreboard bench clean FORCE
@@ -49,7 +50,7 @@ reproduce: $(READY) ## train everything anew, execute every notebook, print the 
 	@$(ONE_THREAD) $(PY) -m bifkit.reproduce --profile $(PROFILE) $(if $(ONLY),--only $(ONLY))
 
 smoke: $(READY) ## the same path at toy size, in minutes, without downloads; output in build/smoke
-	@$(ONE_THREAD) $(PY) -m bifkit.reproduce --profile smoke $(if $(ONLY),--only $(ONLY))
+	@$(NO_DOWNLOADS) $(ONE_THREAD) $(PY) -m bifkit.reproduce --profile smoke $(if $(ONLY),--only $(ONLY))
 
 test: unit ## ruff, unit tests, examples in docstrings, then every notebook against its stored output
 
@@ -60,16 +61,16 @@ unit: $(READY)
 	$(ONE_THREAD) $(PY) -m pytest -q -n $(JOBS)
 
 nbval: $(READY)
-	$(ONE_THREAD) $(PY) -m pytest -q -n $(JOBS) --dist loadfile --nbval-lax --nbval-current-env notebooks
+	$(NO_DOWNLOADS) $(ONE_THREAD) $(PY) -m pytest -q -n $(JOBS) --dist loadfile --nbval-lax --nbval-current-env notebooks
 
 lab: $(READY) ## JupyterLab, open on notebooks/00_start_here.ipynb
 	@$(PY) -m jupyter lab notebooks/00_start_here.ipynb
 
 figures: $(READY) ## redraw tables and figures from results/ without training anything
-	@$(ONE_THREAD) $(PY) -m bifkit.reproduce --replay $(if $(ONLY),--only $(ONLY))
+	@$(NO_DOWNLOADS) $(ONE_THREAD) $(PY) -m bifkit.reproduce --replay $(if $(ONLY),--only $(ONLY))
 
 notebooks: $(READY) ## execute the notebooks in place, replaying results/, for committing
-	@$(ONE_THREAD) $(PY) -m bifkit.reproduce --in-place $(if $(ONLY),--only $(ONLY))
+	@$(NO_DOWNLOADS) $(ONE_THREAD) $(PY) -m bifkit.reproduce --in-place $(if $(ONLY),--only $(ONLY))
 
 data: $(READY) ## fetch and verify the data sets
 	@$(PY) -m data_prep fetch all

@@ -19,7 +19,7 @@ GIGABYTES = 3
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 NETWORK = ("Failed to establish a new connection", "name resolution", "Connection refused", "ProxyError",
            "Network is unreachable", "ConnectTimeoutError", "Read timed out", "NewConnectionError",
-           "Max retries exceeded")
+           "Max retries exceeded", "(from versions: none)")
 CHECK = """
 import importlib.metadata, importlib.util, sys
 def plain(name):

@@ -30,7 +30,8 @@ class _BIF(BaseEstimator):
 
     def __init__(self, model, preset="rank", *, gate=None, fill=None, target=None, draws=None, point_estimate=None,
                  prior=None, kl_weight=None, epochs=None, min_steps=None, batch_size=None, lr=None,
-                 restarts=None, hidden=None, groups=None, feature_names=None, likelihood=None, image=None, device=None, seed=0):
+                 restarts=None, hidden=None, groups=None, feature_names=None, likelihood=None, image=None,
+                 device=None, seed=0):
         self.model = model
         self.preset = preset
         self.gate = gate
@@ -160,13 +161,15 @@ class _BIF(BaseEstimator):
         arrays, meta = storage.read(path, cls.__name__)
         try:
             self = cls(model, meta["preset"], seed=meta["seed"], image=meta["image"] and tuple(meta["image"]))
-            self.settings_ = Settings().changed(**meta["settings"])
+            self.settings_ = preset(meta["preset"], **meta["settings"])
             again = {k: v for k, v in meta["settings"].items() if k in self.get_params()}  # fit again as it was fitted
             self.set_params(**again | {"lr": meta["settings"][self._lr_field], "groups": meta["groups"],
                                        "likelihood": meta["likelihood"]})
             self.feature_names_, self.group_names_ = meta["feature_names"], meta["group_names"]
             self.shape_, self.likelihood_ = tuple(meta["shape"]), meta["likelihood"]
             self.history_, self.elbo_, self.groups_ = meta["history"], meta["elbo"], arrays["groups"]
+            if len(self.groups_) != len(self.feature_names_):
+                raise ValueError("features and groups do not fit together")
             self.networks_ = []
             for r in range(meta["restarts"]):
                 net = self._new_network(torch.zeros(2, len(self.feature_names_)), self.settings_)

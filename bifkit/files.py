@@ -14,21 +14,32 @@ from pathlib import Path
 import pandas as pd
 
 
-def write_text(text: str, file: Path) -> None:
+def write_bytes(data: bytes, file: Path) -> None:
     """Write a file whole or not at all: to a temporary name beside it, then moved.
+
+    >>> from bifkit import paths
+    >>> write_bytes(b"x", paths.build() / "doctest.bin")
+    >>> (paths.build() / "doctest.bin").read_bytes()
+    b'x'
+    """
+    file = Path(file)
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        temporary.write_bytes(data)
+        os.replace(temporary, file)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(text: str, file: Path) -> None:
+    """The same for text, as UTF-8 with plain line ends.
 
     >>> from bifkit import paths
     >>> write_text("x", paths.build() / "doctest.txt")
     >>> (paths.build() / "doctest.txt").read_text()
     'x'
     """
-    file = Path(file)
-    temporary = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
-        os.replace(temporary, file)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_bytes(text.encode(), file)
 
 
 def write_csv(frame: pd.DataFrame, file: Path) -> None:

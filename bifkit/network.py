@@ -89,8 +89,8 @@ def resolve_groups(groups, feature_names):
     index, names = np.full(D, -1), []
     for g, (name, members) in enumerate(groups.items()):
         for member in [members] if isinstance(members, str) or not np.iterable(members) else members:
-            known = member in position or isinstance(member, int | np.integer) and 0 <= member < D
-            if not known:
+            numbered = isinstance(member, int | np.integer) and 0 <= member < D
+            if not (numbered or isinstance(member, str) and member in position):
                 raise ValueError(f"groups: unknown feature {member!r} in {name!r}; features are {_some(feature_names)}")
             i = position[member] if isinstance(member, str) else int(member)
             if index[i] >= 0:

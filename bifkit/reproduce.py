@@ -86,11 +86,12 @@ def execute(notebook: Path, output: Path, parameters: dict) -> None:
     try:
         papermill.execute_notebook(str(notebook), str(partial), parameters=parameters, kernel_name=KERNEL,
                                    cwd=str(notebook.parent), progress_bar=False, log_output=False,
-                                   request_save_on_cell_execute=False, autosave_cell_every=0)
+                                   request_save_on_cell_execute=False, autosave_cell_every=0,
+                                   extra_arguments=["--IPKernelApp.log_level=40"])  # no chatter on stderr
         os.replace(partial, output)
     except papermill.PapermillExecutionError as error:
         trace = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error.traceback)) or f"{error.ename}: {error.evalue}"
-        where = f"{notebook.name}, cell [{error.exec_count}]"
+        where = f"{notebook.name}, cell [{error.exec_count - bool(parameters)}]"  # one cell was injected
         raise NotebookFailed(f"{where}:\n{error.source}\n\n{trace}\n\n{where} failed") from None
     finally:
         partial.unlink(missing_ok=True)
@@ -242,6 +243,9 @@ def main(argv: list[str] | None = None) -> int:
     except (NotebookFailed, ValueError, RuntimeError) as error:
         print(f"\n{error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("\nInterrupted: the same command goes on where it stopped.", file=sys.stderr)
+        return 130
     finally:
         os.environ.clear()
         os.environ.update(before)

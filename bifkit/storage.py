@@ -5,13 +5,13 @@ version: a newer one, a truncated one, or a file of another kind is refused with
 """
 
 import json
-import os
-import tempfile
 from pathlib import Path
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
+
+from bifkit.files import write_bytes
 
 VERSION = 1
 
@@ -22,25 +22,6 @@ class BadFile(ValueError):
     >>> issubclass(BadFile, ValueError)
     True
     """
-
-
-def write_atomic(path, data: bytes):
-    """Write ``data`` to ``path`` whole or not at all.
-
-    >>> import tempfile; p = Path(tempfile.mkdtemp()) / "a"; write_atomic(p, b"x"); p.read_bytes()
-    b'x'
-    """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as f:
-            f.write(data)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def _plain(value):
@@ -59,7 +40,9 @@ def write(path, kind, arrays, meta):
     """
     arrays = {k: np.asarray(v, order="C") for k, v in arrays.items()}
     header = {"format": "bifkit", "version": str(VERSION), "kind": kind, "meta": json.dumps(meta, default=_plain)}
-    write_atomic(path, to_bytes(arrays, metadata=header))
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(to_bytes(arrays, metadata=header), path)
 
 
 def read(path, kind):

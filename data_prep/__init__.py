@@ -7,6 +7,7 @@ from data_prep.diabetes import load_diabetes
 from data_prep.fetch import DataUnavailable, available, ensure
 from data_prep.intrusion import load_intrusion
 from data_prep.mnist import load_mnist
+from data_prep.synthetic import make_synthetic
 
 __all__ = [
     "DataUnavailable",
@@ -19,4 +20,5 @@ __all__ = [
     "load_diabetes",
     "load_intrusion",
     "load_mnist",
+    "make_synthetic",
 ]

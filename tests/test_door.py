@@ -93,7 +93,7 @@ class _Module(nn.Module):
 
 BAD_G = {
     "a forest": (RandomForestClassifier(3).fit(X, Y), TypeError,
-                 "must be a torch.nn.Module; got RandomForestClassifier. A scikit-learn model cannot be differentiated"),
+                 "a torch.nn.Module; got RandomForestClassifier. A scikit-learn model cannot be differentiated"),
     "a function": (lambda x: x, TypeError, "got function"),
     "no weights": (_g(device="meta"), ValueError, "meta device and has no weights; load them first"),
     "two devices": (nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2, device="meta")), ValueError,

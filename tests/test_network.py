@@ -110,7 +110,7 @@ def test_a_single_feature_needs_no_list():
 @pytest.mark.parametrize("groups, message", [
     ({"x": ["height"]}, "unknown feature 'height' in 'x'; features are a, b, c"),
     ({"x": [3]}, "unknown feature 3"), ({"x": [-1]}, "unknown feature -1"), ({"x": [0.5]}, "unknown feature 0.5"),
-    ({"x": None}, "unknown feature None"), ([["a", "zz"]], "unknown feature 'zz'"),
+    ({"x": None}, "unknown feature None"), ({"x": [["a"]]}, "unknown feature"), ([["a", "zz"]], "unknown feature 'zz'"),
     ({"x": ["a", "b"], "y": ["b"]}, "feature 'b' stands in two groups"), ({"x": ["a", 0]}, "stands in two groups"),
     ({"x": []}, "'x' holds no feature"), ({"b": ["a"]}, "'b' would name two groups"),
     ({1: ["a"], "1": ["b"]}, "'1' would name two groups"),

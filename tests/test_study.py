@@ -193,8 +193,10 @@ def test_spot_check(caplog):
 SCRIPT = """
 import sys; sys.path.insert(0, {tests!r})
 import study_runs
-from bifkit import study
-study.run(study_runs.logged, [dict(seed=s, pause=.15) for s in range(24)], name="killed", recompute=True, workers=2)
+from bifkit import provenance, study
+provenance.fingerprint = lambda: "pinned"  # whoever edits a file while the test runs
+grid = [dict(seed=s, pause=.15) for s in range(24)]
+study.run(study_runs.logged, grid, name="killed", recompute=True, workers={workers})
 """
 
 
@@ -202,7 +204,9 @@ def test_three_kills_and_the_fourth_finishes(output, monkeypatch):
     """SIGKILL of the process group at random moments: no finished run begins again, no half-written file."""
     monkeypatch.setenv("BIF_ATTEMPT", str(output / "attempt"))
     dice, log = random.Random(7), output / "log"
-    command = [sys.executable, "-c", SCRIPT.format(tests=str(Path(__file__).parent))]
+
+    def command(workers):
+        return [sys.executable, "-c", SCRIPT.format(tests=str(Path(__file__).parent), workers=workers)]
 
     def begun():
         return log.read_text().split() if log.exists() else []
@@ -212,8 +216,8 @@ def test_three_kills_and_the_fourth_finishes(output, monkeypatch):
         keys = [json.loads(n.read_text())["input_args"]["key"] for n in notes]
         return {str(json.loads(k.strip("'"))["params"]["seed"]) for k in keys}
 
-    for _ in range(3):
-        process, before = subprocess.Popen(command, start_new_session=True), len(begun())
+    for workers in (1, 2, 1):
+        process, before = subprocess.Popen(command(workers), start_new_session=True), len(begun())
         while len(begun()) < before + 2 and process.poll() is None:
             time.sleep(0.02)
         time.sleep(dice.random() * 0.6)
@@ -221,7 +225,7 @@ def test_three_kills_and_the_fourth_finishes(output, monkeypatch):
         process.wait()
         done, count = finished(), begun()
         assert not (paths.results() / "killed.csv").exists()
-    subprocess.run(command, check=True)
+    subprocess.run(command(2), check=True)
     again = begun()[len(count):]
     assert done and not done & set(again)
     assert sorted(done | set(again), key=int) == [str(s) for s in range(24)]

@@ -1,0 +1,273 @@
+"""Tabular study: how well does g still predict with the k features a method keeps? (Table 2, the supplement's spread)
+
+A run is a data set x method x seed: a fresh split, a fresh g, a fresh explainer. Every feature outside a row's top k
+is set to its mean, and the accuracy of the same frozen g is taken on the test rows, for k = 1, 3, 5: *local*, each
+row with its own features, and *global*, one ranking for all rows. A global ranking is GlobalBIF's for BIF, and for
+the other methods the average over rows of what they return (section 5.2): choices for L2X, selection probabilities
+for INVASE, ranks for LIME, attributions for the rest.
+
+Two searches stand beside the methods. ``greedy search`` sees what an explainer may see: the training rows (global),
+g's own prediction of the row (local). ``oracle`` sees the test labels: what it does not reach, no explanation of
+this g can. LIME and DeepExplainer explain a fixed sample of test rows; every method is scored on that sample too.
+"""
+
+import dataclasses
+import functools
+import json
+import time
+
+import numpy as np
+import pandas as pd
+from scipy.stats import rankdata
+
+from bifkit import GlobalBIF, LocalBIF, Posterior, evaluate, report
+from bifkit.baselines import INVASE, L2X, attribution
+from bifkit.models import accuracy, mlp, predict_proba, train
+from bifkit.paper import numbers
+from bifkit.seeding import derive, seed_all
+from data_prep import adult, credit, intrusion
+from experiments.subset_search import best_of_rows, best_subsets
+
+DATASETS = {"Adult": adult.load_adult, "Credit": credit.load_credit, "Intrusion": intrusion.load_intrusion}
+FEATURES = {"Adult": adult.FEATURES, "Credit": credit.FEATURES, "Intrusion": intrusion.FEATURES}
+KS = (1, 3, 5)
+KINDS = ("local", "global")
+COLUMNS = [f"{d} k={k}" for d in DATASETS for k in KS]
+SEEDS = range(5)
+OURS = {  # method: explainer settings; one preset for the whole table, the other one and the paper's beside it
+    "bifkit": {"preset": "few"},
+    "bifkit rank": {"preset": "rank"},
+    "BIF": {"preset": "paper", "point_estimate": True, "kl_weight": 0.0},  # supplement: no sampling, no KL
+}
+RIVALS = ["L2X", "INVASE", "SHAP", "LIME", "SHAP on g", "LIME on g", "IntegratedGradients on g"]
+SLOW = ["LIME", "SHAP on g", "LIME on g"]  # explain only the sample
+SEARCHES = ["greedy search", "oracle"]
+METHODS = [*OURS, *RIVALS, *SEARCHES]
+SAMPLE = 300
+ROWS, TEST_ROWS = 27_000, 7_000  # Adult and Credit whole, a random part of Intrusion's 175958 and 43990
+
+
+def grid(profile="paper", *, methods=METHODS, datasets=DATASETS):
+    """The runs of the study: Table 2 whole, or at smoke size one seed, few rows and the fast methods.
+
+    >>> len(grid("smoke")) < 12 < len(grid("paper"))
+    True
+    """
+    rows, test_rows, seeds = ROWS, TEST_ROWS, SEEDS
+    if profile == "smoke":
+        rows, test_rows, seeds = 1000, 500, [0]
+        methods = [m for m in methods if m in ("bifkit", "SHAP", "greedy search")]
+    return [{"dataset": d, "method": m, "seed": s, "rows": rows, "test_rows": test_rows}
+            for d in datasets for s in seeds for m in methods]  # a worker meets the same g several times in a row
+
+
+@functools.lru_cache(maxsize=1)
+def prepared(dataset, seed, rows=ROWS, test_rows=TEST_ROWS):
+    """(data, g) of one data set and seed: the g that every method is judged by, and that most explain.
+
+    The recipe is that of the synthetic study, one for all data sets. The split is in random order, so the first rows
+    are a random part. Kept for the next run of this worker; data and g have streams of their own.
+    """
+    data = DATASETS[dataset](seed)
+    data = dataclasses.replace(data, X_train=data.X_train[:rows], y_train=data.y_train[:rows],
+                               X_test=data.X_test[:test_rows], y_test=data.y_test[:test_rows])
+    seed_all(dataset, seed, "g")
+    g = mlp([data.n_features, 100, 100, data.n_classes])
+    return data, train(g, data.X_train, data.y_train, seed=derive(dataset, seed, "g"))
+
+
+def run(*, dataset, method, seed, rows=ROWS, test_rows=TEST_ROWS):
+    """One method on one data set and seed: post-hoc accuracies in percent, and what the other tables need."""
+    data, g = prepared(dataset, seed, rows, test_rows)
+    seed_all(dataset, seed, method)
+    test = data.X_test[:SAMPLE] if method in SLOW else data.X_test
+    y, names = data.y_test[:len(test)], np.array(data.feature_names)
+    started = time.process_time()
+    local, overall, extra = explain(method, g, data, test, seed=seed)
+    out = {"explain_seconds": round(time.process_time() - started, 2)}
+    for k in KS:
+        out[f"local_{k}"] = 100 * evaluate.post_hoc_accuracy(g, test, y, local[k], k)
+        out[f"local_{k}_sample"] = 100 * evaluate.post_hoc_accuracy(g, test[:SAMPLE], y[:SAMPLE], local[k][:SAMPLE], k)
+        out[f"global_{k}"] = 100 * evaluate.post_hoc_accuracy(g, data.X_test, data.y_test, overall[k], k)
+        out[f"mask_{k}"] = 100 * _mask_only(local[k], y, k)
+    top = names[np.argsort(-overall[3], kind="stable")[:3]]
+    share = evaluate.top_k_mask(local[3], 3).mean(0)
+    shares = {str(names[i]): round(float(share[i]), 3) for i in np.argsort(-share, kind="stable")[:5]}
+    return out | {"majority": 100 * np.bincount(data.y_test).max() / len(data.y_test), "top": top.tolist(),
+                  "g_accuracy": 100 * accuracy(g, data.X_test, data.y_test), "shares": shares, **extra}
+
+
+def explain(method, g, data, test, *, seed):
+    """({k: scores of the test rows}, {k: scores for all rows}, what else to record) of one method."""
+    X, y = data.X_train, data.y_train
+    if method in OURS:
+        return _bif(method, g, data, test, seed)
+    if method in SEARCHES:
+        return _search(method, g, data, test)
+    if method == "L2X":  # one model a k
+        models = {k: L2X(k, seed=seed).fit(X, y) for k in KS}
+        chosen = {k: m.selected(test).mean(0) for k, m in models.items()}
+        return {k: m.scores(test) for k, m in models.items()}, chosen, {}
+    background = X[np.random.default_rng(derive(data.name, seed, "background")).choice(len(X), 100, replace=False)]
+    rival = {"INVASE": lambda: INVASE(seed=seed).fit(X, y).scores(test),
+             "SHAP": lambda: attribution.shap_tree(X, y, test, seed=seed),
+             "LIME": lambda: attribution.lime_forest(X, y, test, seed=seed),
+             "SHAP on g": lambda: attribution.shap_deep(g, test, background),
+             "LIME on g": lambda: attribution.lime_model(g, X, test, seed=seed),
+             "IntegratedGradients on g": lambda: attribution.integrated_gradients(g, test)}
+    if method not in rival:
+        raise ValueError(f"method must be one of {', '.join(METHODS)}; got {method!r}")
+    scores = rival[method]()
+    overall = (rankdata(scores, axis=1) if method.startswith("LIME") else scores).mean(0)
+    return dict.fromkeys(KS, scores), dict.fromkeys(KS, overall), {}
+
+
+def _bif(method, g, data, test, seed):
+    fits = [kind(g, seed=derive(data.name, seed, method), feature_names=data.feature_names, **OURS[method])
+            .fit(data.X_train, data.y_train).explain(test) for kind in (LocalBIF, GlobalBIF)]
+    alpha = [round(float(a), 5) for a in fits[1].alpha]
+    return dict.fromkeys(KS, fits[0].mean), dict.fromkeys(KS, fits[1].mean), {"alpha": alpha}
+
+
+def _search(method, g, data, test, rows=4000):
+    if method == "oracle":
+        X, y, target = data.X_test, data.y_test, data.y_test
+    else:
+        X, y, target = data.X_train[:rows], data.y_train[:rows], predict_proba(g, test).argmax(1)
+    found = best_subsets(g, X, y, size=max(KS))
+    overall = {k: np.isin(np.arange(data.n_features), found[k]).astype(float) for k in KS}
+    return dict.fromkeys(KS, best_of_rows(g, test, target, size=max(KS))), overall, {}
+
+
+def _mask_only(scores, y, k):
+    """Accuracy of a classifier that learns from the masks of half the rows and reads those of the others."""
+    mask, half = evaluate.top_k_mask(scores, k), len(y) // 2
+    return evaluate.mask_only_accuracy(mask[:half], y[:half], mask[half:], y[half:])
+
+
+def tidy(frame):
+    """A row a cell and seed: method, kind, dataset, k, column, seed, value, value on the sample, mask-only accuracy."""
+    good, parts = frame[frame["error"].fillna("") == ""], []
+    for kind in KINDS:
+        for k in KS:
+            name = f"{kind}_{k}"
+            parts.append(pd.DataFrame({
+                "method": good["method"], "kind": kind, "dataset": good["dataset"], "k": k,
+                "column": good["dataset"] + f" k={k}", "seed": good["seed"], "value": good.get(name, np.nan),
+                "sample": good.get(f"{name}_sample", good.get(name, np.nan)),
+                "mask": good.get(f"mask_{k}", np.nan) if kind == "local" else np.nan}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def not_run(frame):
+    """{data set: reason} of those that are absent here."""
+    absent = frame[frame["error"].fillna("").str.startswith("not run: ")].drop_duplicates("dataset")
+    return {r.dataset: r.error.removeprefix("not run: ") for r in absent.itertuples()}
+
+
+def table2(frame, kind, value="value"):
+    """(mean, standard deviation) over seeds of one half of Table 2: a row a method, a column a data set and k."""
+    cells = tidy(frame).query("kind == @kind")
+    by = cells.assign(row=cells["method"] + f" ({kind})").groupby(["row", "column"])[value]
+    order = [f"{m} ({kind})" for m in METHODS if m in set(frame["method"])]
+    return tuple(part.unstack().reindex(index=order, columns=COLUMNS).rename_axis(index=None, columns=None)
+                 for part in (by.mean(), by.std(ddof=1)))
+
+
+def shown(frame, kind):
+    """One half of Table 2 as text, the paper's value in brackets; a data set that is absent says so."""
+    out = report.beside(*table2(frame, kind), "table2")
+    for name in not_run(frame):
+        out[[f"{name} k={k}" for k in KS]] = "not run"
+    return out
+
+
+def verdicts(frame):
+    """A row a cell of Table 2: ours, the paper's BIF, the strongest other explainer on the same rows, and the bounds.
+
+    ``lead`` is how far the strongest other explainer is ahead of ours (negative: behind), ``error`` the standard error
+    of its mean over seeds. A cell is ``bounded`` when even the oracle with this g stays below the paper's BIF.
+    """
+    paper = numbers().query("item == 'table2'").set_index(["row", "column"])["value"]
+    cells, lines = tidy(frame), []
+    for (kind, column), part in cells.groupby(["kind", "column"]):
+        value, sample = (part.pivot(index="seed", columns="method", values=v) for v in ("value", "sample"))
+        if "bifkit" not in value:
+            continue
+        others = [m for m in [*OURS, *RIVALS] if m in value and m != "bifkit"]
+        lead = pd.Series({m: (value[m] - (sample if m in SLOW else value)["bifkit"]).mean() for m in others})
+        best = lead.idxmax() if len(lead) else None
+        error = value[best].std(ddof=1) / len(value) ** 0.5 if best and len(value) > 1 else 0.0
+        mean, printed = value.mean(), paper[f"BIF ({kind})", column]
+        lines.append({"kind": kind, "column": column, "bifkit": mean["bifkit"], "paper": printed,
+                      "at least paper": round(mean["bifkit"], 1) >= printed, "best other": best,
+                      "lead": lead.max() if best else np.nan, "error": error,
+                      "best or within": not best or lead.max() <= error,
+                      **{m: mean.get(m, np.nan) for m in SEARCHES},
+                      "bounded": mean.get("oracle", np.inf) < printed})
+    out = pd.DataFrame(lines, columns=["kind", "column", "bifkit", "paper", "at least paper", "best other", "lead",
+                                       "error", "best or within", *SEARCHES, "bounded"])
+    return out.sort_values(["kind", "column"], ascending=[False, True], ignore_index=True)  # local first, as KINDS
+
+
+def share_of_search(frame):
+    """Each method's accuracy as a percentage of the greedy search's, over the cells: mean and smallest, by kind."""
+    parts = {}
+    for kind in KINDS:
+        mean = table2(frame, kind, "value")[0].rename(index=lambda row: row.rsplit(" (", 1)[0])
+        if "greedy search" in mean.index:
+            share = 100 * mean / mean.loc["greedy search"]
+            parts |= {f"{kind}, mean": share.mean(axis=1), f"{kind}, smallest": share.min(axis=1)}
+    return pd.DataFrame(parts)
+
+
+def local_minus_global(frame):
+    """Accuracy of the local explanation minus that of the global one, a row a method: positive, local is easier."""
+    wide = tidy(frame).pivot_table(index=["method", "column", "seed"], columns="kind", values="value")
+    if wide.empty:
+        return pd.DataFrame(columns=COLUMNS)
+    gap = (wide["local"] - wide["global"]).groupby(["method", "column"]).mean().unstack()
+    gap = gap.reindex(index=[m for m in METHODS if m in gap.index], columns=COLUMNS)
+    return gap.rename_axis(index=None, columns=None)
+
+
+def falls(frame):
+    """Steps (k=1 to 3, 3 to 5) on which a method's mean accuracy falls by more than a standard error of the change."""
+    cells, lines = tidy(frame), []
+    for (method, kind, dataset), part in cells.groupby(["method", "kind", "dataset"]):
+        wide = part.pivot(index="seed", columns="k", values="value")
+        for a, b in zip(KS, KS[1:], strict=False):
+            change = wide[b] - wide[a]
+            error = change.std(ddof=1) / len(change) ** 0.5 if len(change) > 1 else 0.0
+            lines.append({"method": method, "kind": kind, "step": f"{dataset} k={a} to {b}", "change": change.mean(),
+                          "falls": change.mean() < -error})
+    return pd.DataFrame(lines, columns=["method", "kind", "step", "change", "falls"])
+
+
+def picks(frame, kind, top=3):
+    """Which features, by name. Global: in how many seeds among the top three; local: in what share of rows."""
+    good, out = frame[frame["error"].fillna("") == ""], {}
+    for (method, dataset), part in good.groupby(["method", "dataset"]):
+        count = {}
+        for row in part.itertuples():
+            found = dict.fromkeys(json.loads(row.top)[:top], 1) if kind == "global" else json.loads(row.shares)
+            for name, weight in found.items():
+                count[name] = count.get(name, 0) + weight / (1 if kind == "global" else len(part))
+        first = sorted(count.items(), key=lambda item: -item[1])[:top]
+        out[method, dataset] = ", ".join(f"{n} {c}" if kind == "global" else f"{n} {c:.0%}" for n, c in first)
+    table = pd.Series(out, dtype=object).unstack() if out else pd.DataFrame()
+    return table.reindex(index=[m for m in METHODS if m in table.index], columns=[d for d in DATASETS if d in table])
+
+
+def posterior_of(frame, dataset, seed=0, method="bifkit"):
+    """The stored global posterior of one run, or None where it was not run."""
+    row = frame.query("dataset == @dataset and seed == @seed and method == @method and error == ''")
+    return Posterior(json.loads(row["alpha"].iloc[0]), FEATURES[dataset]) if len(row) else None
+
+
+def scores(frame):
+    """What the scoreboard takes: item, row, column, seed, value."""
+    cells = tidy(frame)
+    cells = cells[~cells["method"].isin(SEARCHES)]
+    return pd.DataFrame({"item": "table2", "row": cells["method"] + " (" + cells["kind"] + ")",
+                         "column": cells["column"], "seed": cells["seed"], "value": cells["value"]})
