@@ -11,10 +11,11 @@ import numpy as np
 import pandas as pd
 
 from bifkit import GlobalBIF, LocalBIF, Posterior, evaluate
-from bifkit.baselines import INVASE, L2X, attribution
+from bifkit.baselines import attribution
 from bifkit.models import accuracy, mlp, train
 from bifkit.seeding import derive, seed_all
 from data_prep.synthetic import NAMES, make_synthetic
+from experiments.rivals_budget import rival
 
 SEEDS = range(5)
 OURS = ["bifkit (local)", "bifkit (global)"]
@@ -70,23 +71,18 @@ def explain(method, g, data, test, *, seed):
     X, y = data.X_train, data.y_train
     if method.startswith(("bifkit", "BIF")):
         return _bif(method, g, data, test, seed)
-    if method == "L2X":
-        k = int(data.truth_train.sum(1).max())  # 2, 4, 4 and, where it varies, 5: the supplement's choice
-        model = L2X(k, seed=seed).fit(X, y)
-        return model.scores(test), {"mcc_own": 100 * evaluate.mcc_of_masks(model.selected(test), data.truth_test)}
-    if method == "INVASE":
-        model = INVASE(lam=0.15 if data.name == "Syn5" else 0.1, seed=seed,
-                       activation="selu" if data.name in LOCAL_ONLY else "relu").fit(X, y)
+    if method in ("L2X", "INVASE"):
+        model = rival(method, data.name, seed=seed).fit(X, y)
         return model.scores(test), {"mcc_own": 100 * evaluate.mcc_of_masks(model.selected(test), data.truth_test)}
     background = X[np.random.default_rng(derive(data.name, seed, "background")).choice(len(X), 100, replace=False)]
-    rival = {"SHAP": lambda: attribution.shap_tree(X, y, test, seed=seed),
-             "LIME": lambda: attribution.lime_forest(X, y, test, seed=seed, num_samples=500),
-             "SHAP on g": lambda: attribution.shap_deep(g, test, background),
-             "LIME on g": lambda: attribution.lime_model(g, X, test, seed=seed),
-             "IntegratedGradients on g": lambda: attribution.integrated_gradients(g, test)}
-    if method not in rival:
+    others = {"SHAP": lambda: attribution.shap_tree(X, y, test, seed=seed),
+              "LIME": lambda: attribution.lime_forest(X, y, test, seed=seed, num_samples=500),
+              "SHAP on g": lambda: attribution.shap_deep(g, test, background),
+              "LIME on g": lambda: attribution.lime_model(g, X, test, seed=seed),
+              "IntegratedGradients on g": lambda: attribution.integrated_gradients(g, test)}
+    if method not in others:
         raise ValueError(f"method must be one of {', '.join(METHODS)}; got {method!r}")
-    return rival[method](), {}
+    return others[method](), {}
 
 
 def _bif(method, g, data, test, seed):

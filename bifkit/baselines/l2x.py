@@ -42,9 +42,9 @@ def relaxed_subset(logits, k, tau, rng):
     >>> relaxed_subset(torch.tensor([[9.0, 9.0, -99.0]]), 2, 0.1, generator("doc")).shape
     torch.Size([1, 3])
     """
-    noise = torch.empty(len(logits), k, logits.shape[1]).exponential_(generator=rng)  # (B, k, G)
-    noise = noise.clamp_min_(1e-30).log_()  # minus a Gumbel draw is the log of an exponential one
-    return ((logits.unsqueeze(1) - noise) / tau).softmax(-1).amax(1)  # (B, G)
+    noise = torch.rand(len(logits), k, logits.shape[1], generator=rng)  # (B, k, G)
+    minus_gumbel = noise.clamp_min_(1e-30).log_().neg_().log_()
+    return ((logits.unsqueeze(1) - minus_gumbel) / tau).softmax(-1).amax(1)  # (B, G)
 
 
 class L2X:
