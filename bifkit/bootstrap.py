@@ -64,8 +64,8 @@ def check_disk(folder=ROOT, gigabytes=GIGABYTES):
     """
     free = shutil.disk_usage(folder).free / 1e9
     if free < gigabytes:
-        raise SetupFailed("Setting up needs about {} GB of free disk space, but there are {:.1f} GB: make "
-                          "room and run make again.".format(gigabytes, free))
+        raise SetupFailed(f"Setting up needs about {gigabytes} GB of free disk space, but there are "
+                          f"{free:.1f} GB: make room and run make again.")
 
 
 def wanted(requirements, torch=""):
@@ -89,10 +89,10 @@ def explain(log, where):
     'No network'
     """
     if "No space left on device" in log:
-        return "The disk is full: make room and run make again (log: {}).".format(where)
+        return f"The disk is full: make room and run make again (log: {where})."
     if any(sign in log for sign in NETWORK):
         return ("No network: pip could not reach a package index; connect, or point pip at a local one "
-                "(PIP_INDEX_URL, PIP_FIND_LINKS), and run make again (log: {}).".format(where))
+                f"(PIP_INDEX_URL, PIP_FIND_LINKS), and run make again (log: {where}).")
     last = [line for line in log.splitlines() if line.startswith("ERROR")][-1:]
     return "pip failed (log: {}){}".format(where, ": " + last[0] if last else ".")
 
@@ -105,7 +105,7 @@ def lacking(python, pins, root=ROOT):
     """
     exact = [pin for pin in pins if "==" in pin]
     done = subprocess.run([python, "-I", "-c", CHECK, root, " ".join(exact), " ".join(PACKAGES)],
-                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, universal_newlines=True)
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     return done.stdout.split() if done.returncode == 0 else exact
 
 
@@ -134,7 +134,8 @@ def main():
             os.remove(ready)
         with open(log, "w") as out:
             steps = [[sys.executable, "-m", "venv", venv]] if fresh else []
-            steps.append([python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", *pins])
+            steps.append([python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input",
+                          "--no-compile", *pins])
             steps.append([python, "-m", "pip", "install", "--disable-pip-version-check", "--no-deps",
                           "--no-build-isolation", "-e", ROOT])
             for step in steps:
@@ -144,12 +145,12 @@ def main():
         with open(ready, "w") as file:
             file.write(torch)
         os.remove(unfinished)
-        print("Ready after {:.1f} minutes.".format((time.time() - start) / 60), flush=True)
+        print(f"Ready after {(time.time() - start) / 60:.1f} minutes.", flush=True)
     except SetupFailed as error:
         print(error, file=sys.stderr)
         return 1
     except OSError as error:
-        print("Setting up failed: {}.".format(error), file=sys.stderr)
+        print(f"Setting up failed: {error}.", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("Interrupted; the next make sets up again.", file=sys.stderr)

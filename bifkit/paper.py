@@ -209,20 +209,37 @@ def readme_table() -> str:
     return board.markdown(scoreboard(), printed())
 
 
+def timings_table() -> str:
+    """Minutes a notebook at full size, as the README's table, from results/timings.csv.
+
+    >>> timings_table().splitlines()[0]
+    '| notebook | minutes |'
+    """
+    file = paths.results() / "timings.csv"
+    minutes = pd.read_csv(file) if file.exists() else pd.DataFrame({"notebook": [], "minutes": []})
+    lines = [f"| {name} | {value:.1f} |" for name, value in minutes.itertuples(index=False)]
+    return "\n".join(["| notebook | minutes |", "|---|---|", *lines, f"| all | {minutes['minutes'].sum():.0f} |"])
+
+
 def update_readme() -> bool:
-    """Renew the table between the README's scoreboard markers; False when there is no such place.
+    """Renew the README's tables between ``<!-- scoreboard -->`` and ``<!-- timings -->`` and their ends.
+
+    False when there is no place for the scoreboard.
 
     >>> update_readme()
     False
     """
     file = paths.output() / "README.md"
     text = file.read_text(encoding="utf-8") if file.exists() else ""
-    begin, end = "<!-- scoreboard -->", "<!-- /scoreboard -->"
-    if begin not in text or end not in text:
-        return False
-    head, rest = text.split(begin, 1)
-    write_text(f"{head}{begin}\n{readme_table()}\n{end}{rest.split(end, 1)[1]}", file)
-    return True
+    for name, content in (("timings", timings_table), ("scoreboard", readme_table)):
+        begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+        there = begin in text and end in text
+        if there:
+            head, rest = text.split(begin, 1)
+            text = f"{head}{begin}\n{content()}\n{end}{rest.split(end, 1)[1]}"
+    if there:
+        write_text(text, file)
+    return there
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -134,11 +134,14 @@ def test_colour_only_on_a_terminal(monkeypatch):
 
 
 def test_readme_is_renewed_between_its_markers(output):
-    (output / "README.md").write_text("# top\n<!-- scoreboard -->\nold\n<!-- /scoreboard -->\nend\n")
+    (output / "README.md").write_text("# top\n<!-- scoreboard -->\nold\n<!-- /scoreboard -->\n<!-- timings -->"
+                                      "\n<!-- /timings -->\nend\n")
+    pd.DataFrame({"notebook": ["03_mnist"], "minutes": [4.5]}).to_csv(paths.results() / "timings.csv", index=False)
     hand_in("mnist", "bifkit", "k=1", [0.82])
     assert paper.main(["--readme"]) == 0
     text = (output / "README.md").read_text()
-    assert text.startswith("# top\n<!-- scoreboard -->\n| paper item") and text.endswith("<!-- /scoreboard -->\nend\n")
+    assert text.startswith("# top\n<!-- scoreboard -->\n| paper item")
+    assert text.endswith("| all | 4 |\n<!-- /timings -->\nend\n")
     assert "old" not in text and "0.820 / not run" in text
     paper.update_readme()
     assert (output / "README.md").read_text() == text
@@ -153,3 +156,6 @@ def test_the_committed_scoreboard_and_readme_are_current(output):
     fresh, stored = paths.results() / "scoreboard.csv", paths.root() / "results" / "scoreboard.csv"
     assert fresh.read_text() == stored.read_text(), "results/scoreboard.csv is stale: make scoreboard"
     assert paper.readme_table() in readme.read_text(), "README.md is stale: python -m bifkit.paper --readme"
+    if (paths.root() / "results" / "timings.csv").exists():
+        shutil.copy(paths.root() / "results" / "timings.csv", paths.results())
+        assert paper.timings_table() in readme.read_text(), "README.md is stale: python -m bifkit.paper --readme"
