@@ -25,6 +25,7 @@ import pandas as pd
 from bifkit import LocalBIF, Posterior, evaluate, pictures
 from bifkit.baselines import INVASE, L2X
 from bifkit.models import accuracy, mlp, predict_proba, train
+from bifkit.paper import numbers
 from bifkit.seeding import derive, seed_all
 from data_prep.mnist import load_mnist, patches
 
@@ -206,3 +207,70 @@ def _uncertainty(posterior, X, y, model, shown):
     rows = [*shown, *order[:SHOWN // 2], *order[-SHOWN // 2:]]
     return out | {"images": pictures.pack(X[rows]), "labels": y[rows].tolist(),
                   "alpha": np.round(posterior.alpha[rows], 4).tolist()}
+
+
+def table(frame, score="acc"):
+    """(mean, standard deviation) over the seeds, a row a method, a column a k.
+
+    ``score``: acc (the judge), fresh (another judge in every seed), sample (the sample of the slow explainers) or mask
+    (what the choice of patches alone gives away). INVASE has two rows: its own selection, which is what the paper
+    scores, and the k patches it finds most probable.
+    """
+    good = frame[frame["error"].fillna("") == ""]
+    own = {"acc": "own", "fresh": "fresh_own", "mask": "mask_own"}.get(score)
+    rows = {}
+    for method in [m for m in METHODS if m in set(good["method"])]:
+        part = good[good["method"] == method]
+        if method == "INVASE" and own:
+            rows[method] = part[[f"{own}_{k}" for k in KS]]
+        rows[method + (", top k" if method in rows else "")] = part[[f"{score}_{k}" for k in KS]]
+    columns = [f"k={k}" for k in KS]
+    mean = pd.DataFrame({m: v.mean().to_numpy() for m, v in rows.items()}, index=columns).T
+    return mean, pd.DataFrame({m: v.std(ddof=1).to_numpy() for m, v in rows.items()}, index=columns).T
+
+
+def verdicts(frame):
+    """Ours beside the paper's figure, the best other method and its name, a row a k."""
+    mean, _ = table(frame)
+    printed = numbers().query("item == 'mnist' and row == 'BIF'").set_index("column")["value"]
+    others = mean.drop(index="bifkit")
+    out = pd.DataFrame({"bifkit": mean.loc["bifkit"], "paper": printed, "best other": others.max(),
+                        "which": others.fillna(0).idxmax()})
+    out["above the paper"], out["best of all"] = out["bifkit"] > out["paper"], out["bifkit"] >= out["best other"]
+    return out
+
+
+def shown(frame, seed=0):
+    """The figure: (ten test digits (10, 784), {method: what it keeps (10, 784)}), LIME twice."""
+    rows = frame[(frame["seed"] == seed) & (frame["error"].fillna("") == "")].set_index("method")
+    masks = {}
+    for method in [m for m in METHODS if m in rows.index]:
+        name = "LIME, our patches" if method == "LIME" else method
+        masks[name] = np.array([np.isin(patches(), kept) for kept in _list(rows.loc[method, "kept"])])
+        if method == "LIME":
+            masks["LIME, its own"] = pictures.unpack(rows.loc[method, "segments"], (SHOWN, 784)) > 0
+    return pictures.unpack(rows.loc["bifkit", "images"], (2 * SHOWN, 784))[:SHOWN], masks
+
+
+def unsure(frame, seed=0):
+    """The second picture: (images, local Posterior, titles) of the five least and the five most certain digits."""
+    row = frame[(frame["method"] == "bifkit") & (frame["seed"] == seed)].iloc[0]
+    posterior = Posterior(np.array(_list(row["alpha"]))[SHOWN:], [f"patch {i}" for i in range(49)])
+    titles = [f"{'38'[label]}, spread {spread:.2f}"
+              for label, spread in zip(_list(row["labels"])[SHOWN:], posterior.sd.sum(1), strict=True)]
+    return pictures.unpack(row["images"], (2 * SHOWN, 784))[SHOWN:], posterior, titles
+
+
+def scores(frame):
+    """What the scoreboard takes: item, row, column, seed, value."""
+    good = frame[frame["error"].fillna("") == ""]
+    out = []
+    for row in good.to_dict("records"):
+        names = {row["method"]: "acc"} if row["method"] != "INVASE" else {"INVASE": "own", "INVASE, top k": "acc"}
+        out += [("mnist", name, f"k={k}", row["seed"], row[f"{score}_{k}"]) for name, score in names.items()
+                for k in KS]
+    return pd.DataFrame(out, columns=["item", "row", "column", "seed", "value"])
+
+
+def _list(cell):
+    return json.loads(cell) if isinstance(cell, str) else cell

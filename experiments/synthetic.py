@@ -20,11 +20,12 @@ from experiments.rivals_budget import rival
 SEEDS = range(5)
 OURS = ["bifkit (local)", "bifkit (global)"]
 PAPER = ["BIF (global)", "BIF (inst, samp)", "BIF (inst, pe)"]  # the literal objective, on the same g
-RIVALS = ["L2X", "INVASE", "SHAP", "LIME", "SHAP on g", "LIME on g", "IntegratedGradients on g"]
+RIVALS = ["L2X", "INVASE", "SHAP", "LIME", "SHAP on g", "LIME on g", "LIME on g, near",
+          "IntegratedGradients on g"]
 BESIDE = ["bifkit few (local)", "bifkit (local, pe)"]  # the other preset; ours without sampling
 METHODS = OURS + PAPER + RIVALS + BESIDE
 LOCAL_ONLY = ("Syn4", "Syn5", "Syn6")  # relevant features vary by row: no global explanation can be right
-SLOW = ("LIME", "LIME on g", "SHAP on g")
+SLOW = ("LIME", "LIME on g", "LIME on g, near", "SHAP on g")
 SAMPLE = 300  # test rows of the slow explainers; ours is also scored on them
 
 
@@ -79,6 +80,8 @@ def explain(method, g, data, test, *, seed):
               "LIME": lambda: attribution.lime_forest(X, y, test, seed=seed, num_samples=500),
               "SHAP on g": lambda: attribution.shap_deep(g, test, background),
               "LIME on g": lambda: attribution.lime_model(g, X, test, seed=seed),
+              "LIME on g, near": lambda: attribution.lime_model(g, X, test, seed=seed, discretize_continuous=False,
+                                                                sample_around_instance=True),
               "IntegratedGradients on g": lambda: attribution.integrated_gradients(g, test)}
     if method not in others:
         raise ValueError(f"method must be one of {', '.join(METHODS)}; got {method!r}")
