@@ -3,7 +3,7 @@
 Runs on whatever Python the reader has (``PYTHON=``), before anything is installed, so it uses the standard
 library alone and refuses a wrong version in one sentence. It ends with a stamp, ``.venv/.ready``; until then
 ``.venv/.unfinished`` marks the environment, and an interrupted one is made anew: pip takes a package that was
-half unpacked when it was killed for installed.
+half unpacked when it was killed for installed. A second make waits for the first one's set-up.
 """
 
 import os
@@ -109,6 +109,24 @@ def lacking(python, pins, root=ROOT):
     return done.stdout.split() if done.returncode == 0 else exact
 
 
+def wait_for_others(path):
+    """Hold the lock until this process ends: two at once would take each other's work for interrupted.
+
+    >>> wait_for_others(os.devnull).close()
+    """
+    lock = open(path, "w")
+    try:
+        import fcntl
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            print("Another make is setting up: waiting for it.", flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+    except ImportError:  # not on every system
+        pass
+    return lock
+
+
 def main():
     """Make or mend ``.venv``; 0 when it is ready."""
     venv, log = os.path.join(ROOT, ".venv"), os.path.join(ROOT, "build", "setup.log")
@@ -116,6 +134,8 @@ def main():
     python, torch = os.path.join(venv, "bin", "python"), os.environ.get("TORCH", "").strip()
     try:
         check_version(name=os.environ.get("PYTHON", "python3"))
+        os.makedirs(os.path.dirname(log), exist_ok=True)
+        lock = wait_for_others(log + ".lock")
         if os.path.exists(unfinished):
             shutil.rmtree(venv)
         with open(os.path.join(ROOT, "requirements.txt")) as file:
@@ -128,7 +148,6 @@ def main():
         print("Setting up .venv: once, a few minutes (log: build/setup.log)", flush=True)
         start = time.time()
         os.makedirs(venv, exist_ok=True)
-        os.makedirs(os.path.dirname(log), exist_ok=True)
         open(unfinished, "w").close()
         if os.path.exists(ready):
             os.remove(ready)
@@ -145,6 +164,7 @@ def main():
         with open(ready, "w") as file:
             file.write(torch)
         os.remove(unfinished)
+        lock.close()
         print(f"Ready after {(time.time() - start) / 60:.1f} minutes.", flush=True)
     except SetupFailed as error:
         print(error, file=sys.stderr)

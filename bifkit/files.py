@@ -67,8 +67,10 @@ def discard(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def locked(folder: Path, *, alone: bool = False):
+def locked(folder: Path, *, alone: bool = False, busy: str = ""):
     """Hold a folder's lock, shared or ``alone``; when a process dies, however it dies, the system lets go.
+
+    Waits for its turn, or raises RuntimeError with the words ``busy`` if there are any.
 
     >>> from bifkit import paths
     >>> with locked(paths.build() / "doctest_lock", alone=True):
@@ -82,7 +84,10 @@ def locked(folder: Path, *, alone: bool = False):
     folder = Path(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with open(folder.with_name(f".{folder.name}.lock"), "a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        try:
+            fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | (fcntl.LOCK_NB if busy else 0))
+        except BlockingIOError:
+            raise RuntimeError(busy) from None
         yield
 
 

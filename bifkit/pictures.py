@@ -102,6 +102,7 @@ def importance_maps(images, posterior, groups, *, titles=None, shape=(28, 28), s
         top = float(values.max())
         for ax, image, value in zip(axes[row], images, values, strict=True):
             shown = ax.imshow(value[groups].reshape(shape), cmap="viridis", vmin=0, vmax=top)
-            ax.contour(np.reshape(image, shape), levels=[0.5], colors="white", linewidths=0.6) if np.ptp(image) else None
+            if np.max(image) > 0.5:
+                ax.contour(np.reshape(image, shape), levels=[0.5], colors="white", linewidths=0.6)
         figure.colorbar(shown, ax=list(axes[row]), shrink=0.9, aspect=8, pad=0.01)
     return figure

@@ -27,7 +27,7 @@ import pandas as pd
 
 from bifkit import board, paper, paths
 from bifkit.attempt import Attempt
-from bifkit.files import discard, write_csv, write_text
+from bifkit.files import discard, locked, write_csv, write_text
 from bifkit.progress import Bar
 
 KERNEL = "python3"
@@ -152,21 +152,34 @@ def _run(args, parser) -> int:
     for notebook in notebooks:
         check_parameters(notebook, parameters)
     use_own_kernel()
-    target = paths.build() / "notebooks"
-    target.mkdir(exist_ok=True)
-    attempt = None
-    if train:
-        name = args.profile + ("-" + "-".join(n.name[:2] for n in notebooks) if args.only else "")
-        attempt = Attempt(paths.build() / "cache" / name)
+    if not train:
+        _execute_all(notebooks, parameters, {}, in_place=args.in_place)
+        if args.replay:
+            finish(smoke)
+        return 0
+    numbers = "-".join(["", *(n.name[:2] for n in notebooks)]) if args.only else ""
+    folder = paths.build() / "cache" / (args.profile + numbers)
+    with locked(folder, alone=True, busy="another command is training here: wait for it, or end it"):
+        attempt = Attempt(folder)
         if attempt.resumed:
             print("Resuming an unfinished attempt: its finished runs are not trained again "
                   "(make clean forgets them).", flush=True)
         elif smoke:
-            for folder in (paths.results(), paths.figures()):
-                discard(folder)
-        os.environ["BIF_ATTEMPT"] = str(attempt.folder)
-    known = known_minutes() if train and not smoke else {}
-    with tempfile.TemporaryDirectory() as scratch, Bar([n.stem for n in notebooks], known, scratch) as bar:
+            discard(paths.results())
+            discard(paths.figures())
+        os.environ["BIF_ATTEMPT"] = str(folder)
+        _execute_all(notebooks, parameters, {} if smoke else known_minutes(), attempt=attempt)
+        if not smoke:
+            record_minutes({n.stem: attempt.seconds(n) / 60 for n in notebooks})
+        finish(smoke)
+        attempt.finish()  # last of all: a kill before it resumes
+    return 0
+
+
+def _execute_all(notebooks, parameters, minutes, *, attempt=None, in_place=False):
+    target = paths.build() / "notebooks"
+    target.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch, Bar([n.stem for n in notebooks], minutes, scratch) as bar:
         os.environ["BIF_PROGRESS"] = str(bar.file)
         for notebook in notebooks:
             output = target / notebook.name
@@ -174,16 +187,9 @@ def _run(args, parser) -> int:
             if not (attempt and attempt.done(notebook) and output.exists()):
                 with attempt.clock(notebook) if attempt else contextlib.nullcontext():
                     execute(notebook, output, parameters)
-            if args.in_place:
+            if in_place:
                 write_text(nbformat.writes(clean(output)) + "\n", notebook)
             bar.end()
-    if train:
-        if not smoke:
-            record_minutes({n.stem: attempt.seconds(n) / 60 for n in notebooks})
-        attempt.finish()
-    if not args.in_place:
-        finish(smoke)
-    return 0
 
 
 def finish(smoke: bool) -> None:

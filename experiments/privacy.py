@@ -1,17 +1,17 @@
-"""Privacy study: what differential privacy costs in explainability (privacy figures, noise table, INVASE figure).
+"""Privacy study: what differential privacy costs in explainability (privacy figures, noise table, INVASE).
 
-A run is a data set x seed x sigma: DP-SGD trains the paper's network 100-20, its test AUC and its own epsilon are
-recorded, and three explanations of it are stored: BIF with the ``rank`` preset, BIF with the objective as printed
-(``paper``: prior .01, one draw, supplement) and INVASE's mean selection probabilities. The tables are made from
-these rows alone.
+A run is a data set x seed x sigma: DP-SGD trains the paper's network 100-20, its test AUC and its own epsilon
+are recorded, and its explanations are stored: BIF with the ``rank`` preset, BIF with the objective as printed
+(``paper``: prior .01, one draw, supplement) and INVASE's mean selection probabilities. The tables are made
+from these rows alone.
 
 Protocol, fixed on seeds 100-102 before seeds 0-4 were run:
 
-* Paired seeds: the models of one seed share split, initial weights and batches, and their explainers share draws.
-* One treatment: sigma = 0 is trained like the rest, clipped, sampled and with the same weight decay. Without decay
-  the non-private network of Diabetes overfits and is itself the odd one out, and with much noise the weights of
-  features that carry nothing wander: the explanations of equally private models then differ as much from each
-  other as from the reference. Decay acts on the weights, not on the data: it costs no privacy.
+* Paired seeds: the models of one seed share split, initial weights and batches, their explainers the draws.
+* One treatment: sigma = 0 is trained like the rest, clipped, sampled and with the same weight decay. Without
+  decay the non-private network of Diabetes overfits and is itself the odd one out, and with much noise the
+  weights of features that carry nothing wander: the explanations of equally private models then differ as
+  much from each other as from the reference. Decay acts on the weights, not on the data: it costs no privacy.
 * Batches of a thirtieth of the rows on both sets, so that a sigma means nearly the same epsilon on both.
 * The x-position of a model is its own epsilon (PRV, Poisson sampling); the paper's is a label.
 """
@@ -40,19 +40,20 @@ INVASE_LEVELS = {"Adult": pv.NOISE, "Diabetes": (0.0, *FIGURE_NOISE), "Toy": (0.
 BATCH = {"Adult": 1000, "Diabetes": 3000, "Toy": 100}
 DECAY = {"Adult": 0.3, "Diabetes": 1.0, "Toy": 0.3}
 EXPLAINERS = {"rank": {"preset": "rank"}, "paper": {"preset": "paper", "draws": 1, "prior": 0.01}}
-STEPS, INVASE_STEPS = 600, 600
+STEPS, INVASE_SETTINGS = 600, {"iterations": 600, "lr": 1e-3}
 PAPER_ADULT = ["relationship", "education-num", "capital-gain"]  # its non-private order
 
 
 def grid(profile="paper", *, datasets=("Adult", "Diabetes"), seeds=SEEDS):
-    """The runs: every level of both data sets with five seeds; at smoke size a made-up set, three levels, two seeds.
+    """The runs: every level of both data sets, five seeds; at smoke size a made-up set, three levels, two seeds.
 
     >>> len(grid()), len(grid("smoke"))
     (80, 6)
     """
     if profile == "smoke":
         datasets, seeds = ("Toy",), (0, 1)
-    return [{"dataset": d, "noise": float(s), "seed": int(k)} for d in datasets for k in seeds for s in LEVELS[d]]
+    return [{"dataset": d, "noise": float(s), "seed": int(k)}
+            for d in datasets for k in seeds for s in LEVELS[d]]
 
 
 def load(dataset, seed):
@@ -76,15 +77,16 @@ def run(dataset, noise, seed) -> dict:
     g, done = private_model(data, dataset, seed, noise)
     auc = {f"auc_{part}": round(float(roc_auc_score(y, predict_proba(g, X)[:, 1])), 5)
            for part, X, y in (("test", data.X_test, data.y_test), ("train", data.X_train, data.y_train))}
-    row = {**auc, "epsilon": done.epsilon, "sample_rate": done.sample_rate, "steps": done.steps, "clip": done.clip,
-           "delta": done.delta, "rows": done.rows, "epochs": done.epochs, "features": data.feature_names}
+    row = {**auc, "epsilon": done.epsilon, "features": data.feature_names,
+           **{k: getattr(done, k) for k in ("sample_rate", "steps", "clip", "delta", "rows", "epochs")}}
     for name, settings in EXPLAINERS.items():
         bif = GlobalBIF(g, epochs=1, min_steps=STEPS, seed=derive("privacy", dataset, seed, name), **settings)
         row[f"alpha_{name}"] = _rounded(bif.fit(data.X_train, data.y_train).explain().alpha)
     if noise in INVASE_LEVELS[dataset]:
         for name in ("baseline", "classifier"):
-            invase = INVASE(**{name: g}, iterations=INVASE_STEPS, lr=1e-3, seed=derive("privacy", dataset, seed))
-            row[f"invase_{name}"] = _rounded(invase.fit(data.X_train, data.y_train).scores(data.X_test).mean(0))
+            invase = INVASE(**{name: g}, **INVASE_SETTINGS, seed=derive("privacy", dataset, seed))
+            chosen = invase.fit(data.X_train, data.y_train).scores(data.X_test)  # (N, D)
+            row[f"invase_{name}"] = _rounded(chosen.mean(0))
     return row
 
 
@@ -93,7 +95,7 @@ def _rounded(values):
 
 
 def _vectors(frame, column):
-    """(epsilon of the level, seed, vector) of every run that has the column; a level's epsilon is its seeds' mean."""
+    """(epsilon of the level, seed, vector) of every run with the column; a level has its seeds' mean epsilon."""
     frame = frame[frame[column].map(lambda v: isinstance(v, (str, list)) and len(v) > 0)]
     level = frame.groupby("noise").epsilon.transform("mean").where(frame.noise > 0, math.inf)
     return [(e, s, json.loads(v) if isinstance(v, str) else v)
@@ -110,8 +112,9 @@ def noise_table() -> pd.DataFrame:
 def ledger(frame) -> pd.DataFrame:
     """The privacy ledger of the runs of the first seed (the others differ in the third digit of q at most)."""
     first = frame[frame.seed == frame.seed.min()]
-    runs = [pv.PrivateRun(noise=r.noise, clip=r.clip, sample_rate=r.sample_rate, steps=int(r.steps), delta=r.delta,
-                          rows=int(r.rows), epochs=int(r.epochs), seed=int(r.seed)) for r in first.itertuples()]
+    runs = [pv.PrivateRun(noise=r.noise, clip=r.clip, sample_rate=r.sample_rate, steps=int(r.steps),
+                          delta=r.delta, rows=int(r.rows), epochs=int(r.epochs), seed=int(r.seed))
+            for r in first.itertuples()]
     book = pv.ledger(runs)
     return book.assign(dataset=np.repeat(first.dataset.to_numpy(), len(pv.ASSUMES)))
 
@@ -125,7 +128,7 @@ def auc_table(frame) -> pd.DataFrame:
 
 
 def kl_table(frame) -> pd.DataFrame:
-    """KL of the non-private to the private explanation by level, with floors; ``kl_swapped`` the other way round."""
+    """KL of the non-private to the private explanation by level, with floors; ``kl_swapped`` turns them round."""
     parts = []
     for dataset, rows in frame.groupby("dataset"):
         noise = rows.groupby("noise").epsilon.mean()
@@ -138,13 +141,14 @@ def kl_table(frame) -> pd.DataFrame:
             other = dv.curve(vectors, reference=math.inf, measure=measure, swap=True)
             sigma = curve.level.map({e: s for s, e in noise.items()})
             parts.append(curve.rename(columns={"level": "epsilon", "mean": "kl"}).assign(
-                dataset=dataset, explainer=name.removeprefix("alpha_"), noise=sigma, kl_swapped=other["mean"]))
-    order = ["dataset", "explainer", "noise", "epsilon", "kl", "se", "floor", "floor_reference", "kl_swapped", "seeds"]
+                dataset=dataset, explainer=name.removeprefix("alpha_"), noise=sigma,
+                kl_swapped=other["mean"]))
+    order = ["dataset", "explainer", "noise", "epsilon", "kl", "se", "floor", "floor_reference", "kl_swapped"]
     return pd.concat(parts, ignore_index=True)[order]
 
 
 def verdicts(frame) -> pd.DataFrame:
-    """The claims as numbers: Spearman of epsilon with mean AUC and mean KL, and the strongest level over the floors."""
+    """The claims as numbers: Spearman of epsilon with mean AUC and KL, the strongest level over the floors."""
     rows = []
     for dataset, t in auc_table(frame).groupby("dataset"):
         rows.append({"dataset": dataset, "curve": "AUC", "spearman": spearmanr(t.epsilon, t.auc).statistic})
@@ -155,7 +159,7 @@ def verdicts(frame) -> pd.DataFrame:
 
 
 def importances(frame, column="alpha_rank") -> pd.DataFrame:
-    """Mean importance of each feature by data set and level (long): Dirichlet means, or selection probabilities."""
+    """Mean importance of each feature by data set and level: Dirichlet means, or selection probabilities."""
     rows = []
     for (dataset, noise), runs in frame.groupby(["dataset", "noise"]):
         vectors = np.array([v for _, _, v in _vectors(runs, column)])  # (seeds, D)
@@ -164,10 +168,12 @@ def importances(frame, column="alpha_rank") -> pd.DataFrame:
         shares = vectors / vectors.sum(1, keepdims=True) if column.startswith("alpha_") else vectors
         names = runs.features.iloc[0]
         names = json.loads(names) if isinstance(names, str) else names
-        rows += [{"dataset": dataset, "noise": noise, "epsilon": runs.epsilon.mean(), "feature": f, "importance": m,
-                  "sd": s} for f, m, s in zip(names, shares.mean(0), shares.std(0), strict=True)]
+        rows += [{"dataset": dataset, "noise": noise, "epsilon": runs.epsilon.mean(), "feature": f,
+                  "importance": m, "sd": s}
+                 for f, m, s in zip(names, shares.mean(0), shares.std(0), strict=True)]
     table = pd.DataFrame(rows)
-    table["rank"] = table.groupby(["dataset", "noise"]).importance.rank(ascending=False, method="first").astype(int)
+    by = table.groupby(["dataset", "noise"]).importance
+    table["rank"] = by.rank(ascending=False, method="first").astype(int)
     return table.sort_values(["dataset", "noise", "rank"], ignore_index=True)
 
 
@@ -201,5 +207,5 @@ def tables(frame) -> dict:
 
 def scores(frame=None) -> pd.DataFrame:
     """What the scoreboard takes: the noise table by the paper's bound (no run is needed for it)."""
-    return pd.DataFrame([{"item": "table_privacy_noise", "row": f"sigma={s:g}", "column": "epsilon", "seed": 0,
-                          "value": pv.paper_epsilon(s)} for s in pv.NOISE])
+    return pd.DataFrame([{"item": "table_privacy_noise", "row": f"sigma={s:g}", "column": "epsilon",
+                          "seed": 0, "value": pv.paper_epsilon(s)} for s in pv.NOISE])

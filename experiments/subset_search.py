@@ -10,6 +10,21 @@ from bifkit.evaluate import keep_features
 from bifkit.models import predict_proba
 
 
+def search(g, data, test, ks, *, sees_labels, rows=4000):
+    """({k: scores of the test rows}, {k: scores for all rows}), as an explainer would return them.
+
+    Without labels of the test part, subsets are judged on training rows, and a row's features by how well they keep
+    g's own prediction; with them, both by the true labels of the test rows: the bound.
+    """
+    if sees_labels:
+        X, y, target = data.X_test, data.y_test, data.y_test
+    else:
+        X, y, target = data.X_train[:rows], data.y_train[:rows], predict_proba(g, test).argmax(1)
+    found = best_subsets(g, X, y, size=max(ks))
+    overall = {k: np.isin(np.arange(data.n_features), found[k]).astype(float) for k in ks}
+    return dict.fromkeys(ks, best_of_rows(g, test, target, size=max(ks))), overall
+
+
 def best_subsets(g, X, y, *, size, beam=3):
     """{k: features} for k up to ``size``: forward search by g's accuracy (ties: likelihood) on subsets of features.
 

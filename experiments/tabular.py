@@ -22,11 +22,11 @@ from scipy.stats import rankdata
 
 from bifkit import GlobalBIF, LocalBIF, Posterior, evaluate, report
 from bifkit.baselines import INVASE, L2X, attribution
-from bifkit.models import accuracy, mlp, predict_proba, train
+from bifkit.models import accuracy, mlp, train
 from bifkit.paper import numbers
 from bifkit.seeding import derive, seed_all
 from data_prep import adult, credit, intrusion
-from experiments.subset_search import best_of_rows, best_subsets
+from experiments.subset_search import search
 
 DATASETS = {"Adult": adult.load_adult, "Credit": credit.load_credit, "Intrusion": intrusion.load_intrusion}
 FEATURES = {"Adult": adult.FEATURES, "Credit": credit.FEATURES, "Intrusion": intrusion.FEATURES}
@@ -103,7 +103,7 @@ def explain(method, g, data, test, *, seed):
     if method in OURS:
         return _bif(method, g, data, test, seed)
     if method in SEARCHES:
-        return _search(method, g, data, test)
+        return *search(g, data, test, KS, sees_labels=method == "oracle"), {}
     if method == "L2X":  # one model a k
         models = {k: L2X(k, seed=seed).fit(X, y) for k in KS}
         chosen = {k: m.selected(test).mean(0) for k, m in models.items()}
@@ -127,16 +127,6 @@ def _bif(method, g, data, test, seed):
             .fit(data.X_train, data.y_train).explain(test) for kind in (LocalBIF, GlobalBIF)]
     alpha = [round(float(a), 5) for a in fits[1].alpha]
     return dict.fromkeys(KS, fits[0].mean), dict.fromkeys(KS, fits[1].mean), {"alpha": alpha}
-
-
-def _search(method, g, data, test, rows=4000):
-    if method == "oracle":
-        X, y, target = data.X_test, data.y_test, data.y_test
-    else:
-        X, y, target = data.X_train[:rows], data.y_train[:rows], predict_proba(g, test).argmax(1)
-    found = best_subsets(g, X, y, size=max(KS))
-    overall = {k: np.isin(np.arange(data.n_features), found[k]).astype(float) for k in KS}
-    return dict.fromkeys(KS, best_of_rows(g, test, target, size=max(KS))), overall, {}
 
 
 def _mask_only(scores, y, k):
@@ -175,11 +165,27 @@ def table2(frame, kind, value="value"):
 
 
 def shown(frame, kind):
-    """One half of Table 2 as text, the paper's value in brackets; a data set that is absent says so."""
-    out = report.beside(*table2(frame, kind), "table2")
+    """One half of Table 2 as text, the paper's value in brackets; local: ours on the slow methods' sample as well."""
+    mean, std = table2(frame, kind)
+    if kind == "local":
+        for part, sample in zip((mean, std), table2(frame, kind, "sample"), strict=True):
+            part.loc["bifkit, on the sample"] = sample.loc["bifkit (local)"]
+    return blank(report.beside(mean, std, "table2"), frame)
+
+
+def blank(table, frame):
+    """The table with ``not run`` in the columns of data sets that are absent."""
+    table = table.astype(object)
     for name in not_run(frame):
-        out[[f"{name} k={k}" for k in KS]] = "not run"
-    return out
+        table[[f"{name} k={k}" for k in KS]] = "not run"
+    return table
+
+
+def models(frame):
+    """What g reaches with all features, and what the majority class gives, a column a data set."""
+    good = frame[frame["error"].fillna("") == ""]
+    by = good.reindex(columns=["dataset", "g_accuracy", "majority"]).groupby("dataset").mean()
+    return by.reindex(DATASETS).T.round(1).set_axis(["g with all features", "majority class"]).rename_axis(columns=None)
 
 
 def verdicts(frame):
@@ -188,12 +194,9 @@ def verdicts(frame):
     ``lead`` is how far the strongest other explainer is ahead of ours (negative: behind), ``error`` the standard error
     of its mean over seeds. A cell is ``bounded`` when even the oracle with this g stays below the paper's BIF.
     """
-    paper = numbers().query("item == 'table2'").set_index(["row", "column"])["value"]
-    cells, lines = tidy(frame), []
-    for (kind, column), part in cells.groupby(["kind", "column"]):
+    paper, lines = numbers().query("item == 'table2'").set_index(["row", "column"])["value"], []
+    for (kind, column), part in tidy(frame).groupby(["kind", "column"]):
         value, sample = (part.pivot(index="seed", columns="method", values=v) for v in ("value", "sample"))
-        if "bifkit" not in value:
-            continue
         others = [m for m in [*OURS, *RIVALS] if m in value and m != "bifkit"]
         lead = pd.Series({m: (value[m] - (sample if m in SLOW else value)["bifkit"]).mean() for m in others})
         best = lead.idxmax() if len(lead) else None
@@ -233,8 +236,8 @@ def local_minus_global(frame):
 
 def falls(frame):
     """Steps (k=1 to 3, 3 to 5) on which a method's mean accuracy falls by more than a standard error of the change."""
-    cells, lines = tidy(frame), []
-    for (method, kind, dataset), part in cells.groupby(["method", "kind", "dataset"]):
+    lines = []
+    for (method, kind, dataset), part in tidy(frame).groupby(["method", "kind", "dataset"]):
         wide = part.pivot(index="seed", columns="k", values="value")
         for a, b in zip(KS, KS[1:], strict=False):
             change = wide[b] - wide[a]
@@ -242,6 +245,29 @@ def falls(frame):
             lines.append({"method": method, "kind": kind, "step": f"{dataset} k={a} to {b}", "change": change.mean(),
                           "falls": change.mean() < -error})
     return pd.DataFrame(lines, columns=["method", "kind", "step", "change", "falls"])
+
+
+def findings(frame):
+    """Sentences about the table, counted from the runs."""
+    cells, gap, steps = verdicts(frame), local_minus_global(frame), falls(frame)
+    if cells.empty:
+        return ["no data set was run"]
+
+    def named(rows):
+        return ", ".join(f"{r.column} {r.kind}" for r in rows.itertuples()) or "none"
+
+    paper, best, bounded = cells["at least paper"], cells["best or within"], cells["bounded"]
+    others, ours = gap.drop(index=[*SEARCHES, *OURS], errors="ignore").stack(), gap.loc["bifkit"].dropna()
+    mine = steps[steps["method"] == "bifkit"]["falls"]
+    rest = steps[~steps["method"].isin([*SEARCHES, "bifkit"])]["falls"]
+    return [f"at least the paper's BIF: {paper.sum()} of {len(cells)} cells; short: {named(cells[~paper])}",
+            f"best or within one standard error of the best: {best.sum()} of {len(cells)} cells; "
+            f"short: {named(cells[~best])}",
+            f"bounded by g (the oracle stays below the paper's figure): {named(cells[bounded])}",
+            f"local ahead of global: bifkit in {(ours > 0).sum()} of {len(ours)} cells, by {ours.mean():.1f} points on "
+            f"average; the rivals in {(others > 0).sum()} of {len(others)}",
+            f"steps to more features that lower the accuracy: bifkit {mine.sum()} of {len(mine)}, "
+            f"the other explainers {rest.sum()} of {len(rest)}"]
 
 
 def picks(frame, kind, top=3):

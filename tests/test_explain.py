@@ -98,9 +98,10 @@ def test_multi_class_and_regression(kind, preset, likelihood):
 
 @BOTH
 def test_the_unit_of_a_regression_does_not_matter(kind):
-    a = _alpha(kind, _one_logit(), y=6 * X[:, 1], preset="few")
-    b = _alpha(kind, _linear([[0, 6000.0, 0, 0]]), y=6000 * X[:, 1], preset="few")
-    assert np.allclose(a, b, atol=0.03)
+    a = _alpha(kind, _one_logit(), y=6 * X[:, 1], preset="few", kl_weight=0.5)
+    for unit in (1e-3, 1e3):
+        b = _alpha(kind, _linear([[0, 6 * unit, 0, 0]]), y=6 * unit * X[:, 1], preset="few", kl_weight=0.5)
+        assert np.allclose(a, b, atol=0.03)
     never = np.full(400, 0.1)  # a target that does not vary
     assert np.isfinite(_alpha(kind, _one_logit(), y=never, preset="few")).all()
 

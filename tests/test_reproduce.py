@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 from bifkit import paths, reproduce
+from bifkit.files import locked
 
 PARAMETERS = 'recompute: bool = False  # train anew\nprofile: str = "paper"  # size'
 LOG = "import os\nopen(os.environ['RUNS_LOG'], 'a').write({word!r} + '\\n')"
@@ -100,6 +101,14 @@ def test_unknown_parameters_are_refused_before_anything_runs(tmp_path, capsys):
     assert reproduce.main(["--folder", str(folder), "--only", "01,07"]) == 1
     assert "there is no notebook 07: there are 01, 02" in capsys.readouterr().err
     assert log() == []
+
+
+def test_two_commands_do_not_train_in_one_place(tmp_path, output, capsys):
+    folder = tmp_path / "nb"
+    write(folder, "01_a.ipynb", LOG.format(word="01"))
+    with locked(paths.build() / "cache" / "paper", alone=True):
+        assert reproduce.main(["--folder", str(folder)]) == 1
+    assert "another command is training here" in capsys.readouterr().err and log() == []
 
 
 def test_in_place_is_fit_for_committing(tmp_path, capsys):

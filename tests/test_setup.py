@@ -154,6 +154,18 @@ def test_an_interrupted_environment_is_made_anew(clone, monkeypatch):
     assert [step[2] for step in calls] == ["venv", "pip", "pip"] and "nosuchpackageanywhere==1.0" in calls[1]
 
 
+def test_a_second_make_waits_for_the_first(clone):
+    import fcntl
+    (clone / "build").mkdir()
+    code = "import sys; sys.path[:0] = ['bifkit']; import bootstrap; bootstrap.wait_for_others('build/lock')"
+    with open(clone / "build" / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        second = subprocess.Popen([sys.executable, "-c", code], cwd=clone, stdout=subprocess.PIPE, text=True)
+        assert second.stdout.readline() == "Another make is setting up: waiting for it.\n"
+        assert second.poll() is None
+    assert second.wait(20) == 0
+
+
 def test_a_full_disk_is_one_sentence(clone, monkeypatch, capsys):
     monkeypatch.setattr(bootstrap, "ROOT", str(clone))
     monkeypatch.setattr(bootstrap.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**10, 10**10, 10**8))
