@@ -36,7 +36,7 @@ METHODS = OURS + RIVALS
 LAMBDAS = dict(zip(KS, (100, 50, 23, 18.5, 15.5), strict=True))  # INVASE, supplement
 SLOW = ("LIME",)  # explained on a fixed sample of test digits; everyone is also scored on it
 SAMPLE, SHOWN, SHOWN_K = 300, 10, 4  # rows of the sample; its first are the figure's digits; patches shown
-JUDGE = 0
+JUDGE = 4
 L2X_PLAN = {"iterations": 1000, "batch_size": 64, "lr": 1e-3}
 INVASE_PLAN = {"iterations": 1000, "batch_size": 64, "lr": 1e-3}
 
