@@ -8,6 +8,8 @@ import sys
 
 import pandas as pd
 
+from bifkit import paths
+
 ITEMS = {  # the paper's item: its title, our notebook
     "table1": ("Table 1: MCC x 100 on Syn1-6", "01_synthetic"),
     "fig2": ("Figure 2: sum of posterior sd, Syn2 and Syn3", "01_synthetic"),
@@ -77,9 +79,11 @@ def markdown(frame: pd.DataFrame, printed: pd.Series) -> str:
             theirs = [printed[item, r.row, r.column] for r in rows.itertuples()]
             ours = [digits(v, p) or "not run" for v, p in zip(rows["ours"], theirs, strict=True)]
             ours = ["not run"] if set(ours) == {"not run"} else ours
-            what, link = title + (f"; {name}" if name else ""), f"[{notebook}](notebooks/{notebook}.ipynb)"
-            lines.append(f"| {what} | {link} | `make reproduce ONLY={notebook[:2]}` | {' / '.join(theirs)} "
-                         f"| {' / '.join(ours)} | {counts(rows)} |")
+            what, link, command = title + (f"; {name}" if name else ""), "not in this version", ""
+            if (paths.notebooks() / f"{notebook}.ipynb").exists():
+                link, command = f"[{notebook}](notebooks/{notebook}.ipynb)", f"`make reproduce ONLY={notebook[:2]}`"
+            cells = [what, link, command, " / ".join(theirs), " / ".join(ours), counts(rows)]
+            lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -238,9 +238,9 @@ def adversarial_train(X, y, Z, *, validation=None, lambdas=LAMBDAS, iterations=5
                       seed=0) -> FairRun:
     """Train a fair classifier on (X, y) with sensitive attributes ``Z`` = {name: 0/1 array}; a ``FairRun``.
 
-    ``validation`` is (X, y, Z) of the part that the snapshots are chosen on; ``FairRun.on`` takes it later. With every lambda 0 the adversary
-    is idle and the classifier goes on learning the label from the same minibatches: the control that tells the
-    constraint from mere further training. Everything is fixed by ``seed``.
+    ``validation`` is (X, y, Z) of the part that the snapshots are chosen on; ``FairRun.on`` takes it later. With
+    every lambda 0 the adversary is idle and the classifier goes on learning the label from the same minibatches: the
+    control that tells the constraint from mere further training. Everything is fixed by ``seed``.
 
     >>> rng = np.random.default_rng(0); z = np.arange(400) % 2; X = rng.normal(size=(400, 2)) + z[:, None]
     >>> part = X, (X[:, 0] > 0.5).astype(int), {"sex": z}

@@ -73,7 +73,8 @@ def train(model, X, y, *, epochs=20, batch_size=200, lr=1e-2, weight_decay=1.0, 
     decay is what makes g smooth between its training rows, and an explanation can only be as good as its g.
 
     >>> X = np.random.default_rng(0).normal(size=(400, 2)).astype("float32"); y = (X[:, 0] > 0).astype(int)
-    >>> accuracy(train(mlp([2, 16, 2]), X, y, epochs=10), X, y) > 0.95
+    >>> _ = torch.manual_seed(0)
+    >>> accuracy(train(mlp([2, 16, 2]), X, y, epochs=50), X, y) > 0.95
     True
     """
     seed_all("train", seed)

@@ -18,7 +18,7 @@ class Posterior:
 
     >>> p = Posterior([8.0, 1.0, 1.0], ["age", "sex", "income"])
     >>> p.mean.tolist(), p.top(1), round(float(p.probability_greater("age", "sex")), 3)
-    ([0.8, 0.1, 0.1], ['age'], 0.998)
+    ([0.8, 0.1, 0.1], ['age'], 0.996)
     """
 
     def __init__(self, alpha, feature_names=None, *, settings=None, index=None):

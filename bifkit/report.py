@@ -71,4 +71,4 @@ def show(frame, title=None):
     """
     if title:
         print(title)
-    print(frame.to_string(max_cols=None, line_width=200).replace(" \n", "\n"))
+    print("\n".join(line.rstrip() for line in frame.to_string().splitlines()))

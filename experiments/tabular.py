@@ -280,7 +280,7 @@ def picks(frame, kind, top=3):
             for name, weight in found.items():
                 count[name] = count.get(name, 0) + weight / (1 if kind == "global" else len(part))
         first = sorted(count.items(), key=lambda item: -item[1])[:top]
-        out[method, dataset] = ", ".join(f"{n} {c}" if kind == "global" else f"{n} {c:.0%}" for n, c in first)
+        out[method, dataset] = ", ".join(f"{n} {c:{'.0f' if kind == 'global' else '.0%'}}" for n, c in first)
     table = pd.Series(out, dtype=object).unstack() if out else pd.DataFrame()
     return table.reindex(index=[m for m in METHODS if m in table.index], columns=[d for d in DATASETS if d in table])
 

@@ -5,10 +5,14 @@
 |attribution| (N, D); they are loaded on first use, because importing shap, lime and captum takes seconds.
 """
 
+import warnings
 from importlib import import_module
 
 from bifkit.baselines.invase import INVASE
 from bifkit.baselines.l2x import L2X
+
+# shap, loaded later, imports a progress bar that asks for a Jupyter widget nobody here needs
+warnings.filterwarnings("ignore", message="IProgress not found")
 
 _ATTRIBUTION = ["integrated_gradients", "lime_forest", "lime_image", "lime_model", "lime_patches", "saliency",
                 "shap_deep", "shap_gradient", "shap_kernel", "shap_tree", "sum_groups"]
