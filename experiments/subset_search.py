@@ -21,7 +21,8 @@ def search(g, data, test, ks, *, sees_labels, rows=4000):
     else:
         X, y, target = data.X_train[:rows], data.y_train[:rows], predict_proba(g, test).argmax(1)
     found = best_subsets(g, X, y, size=max(ks))
-    overall = {k: np.isin(np.arange(data.n_features), found[k]).astype(float) for k in ks}
+    member = {k: np.isin(np.arange(data.n_features), subset).astype(float) for k, subset in found.items()}
+    overall = {k: member[k] * sum(member[j] for j in range(1, k + 1)) for k in ks}  # found first, ranked first
     return dict.fromkeys(ks, best_of_rows(g, test, target, size=max(ks))), overall
 
 

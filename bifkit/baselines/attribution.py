@@ -1,10 +1,10 @@
 """Attribution through its own packages: captum, shap and lime, behind one shape.
 
-Every function returns |attribution| as a float array (N, D): non-negative, a row an instance, for the class
-the model predicts there. A torch ``model`` gives class logits (N, C) or one logit (N, 1); gradients and SHAP
-values are those of the logit, LIME's weights those of the probability. ``shap_tree`` and ``lime_forest``
-bring the kind of model the BIF paper explained: boosted trees (100 rounds, learning rate .01) and a forest of
-500 trees, with every feature in the explanation. ``sum_groups`` adds features up to patches.
+Every function returns |attribution| as a float array (N, D): non-negative, a row an instance, for the class the model
+predicts there. A torch ``model`` gives class logits (N, C) or one logit (N, 1); gradients and SHAP values are those of
+the logit, LIME's weights those of the probability. ``shap_tree`` and ``lime_forest`` bring the kind of model the BIF
+paper explained: boosted trees (100 rounds, learning rate .01) and a forest of 500 trees, with every feature in the
+explanation. ``sum_groups`` adds features up to patches.
 """
 
 import copy
@@ -149,8 +149,8 @@ def shap_kernel(model, X, background, *, nsamples="auto", seed=0, target="predic
         return model(torch.as_tensor(np.asarray(rows, dtype=np.float32))).double().numpy()
 
     with _quiet(), _numpy_seed("shap_kernel", seed):
-        values = shap.KernelExplainer(logits, background.numpy()).shap_values(
-            X.numpy(), nsamples=nsamples, silent=True)
+        explainer = shap.KernelExplainer(logits, background.numpy())
+        values = explainer.shap_values(X.numpy(), nsamples=nsamples, silent=True)
     return _pick(values, _targets(model, X, target))
 
 
@@ -187,8 +187,8 @@ def _lime(predict, X_train, X, num_samples, seed, **options):
     X_train, X = check_data(X_train).numpy(), check_data(X).numpy()
     if X.shape[1] != X_train.shape[1]:
         raise ValueError(f"X has {X.shape[1]} features, X_train {X_train.shape[1]}")
-    explainer = LimeTabularExplainer(X_train, mode="classification",
-                                     random_state=derive("lime", seed) % 2**32, **options)
+    state = derive("lime", seed) % 2**32
+    explainer = LimeTabularExplainer(X_train, mode="classification", random_state=state, **options)
     classes, out = predict(X).argmax(1), np.zeros(X.shape)
     with _quiet():
         for i, (row, label) in enumerate(zip(X, classes, strict=True)):
@@ -232,15 +232,13 @@ def lime_forest(X_train, y_train, X, *, seed=0, trees=500, num_samples=1000, **o
     >>> lime_forest(X, y, X[:3], trees=20).mean(0).argmax()
     np.int64(1)
     """
-    X_train, y_train = check_data(X_train, y_train)
-    forest = RandomForestClassifier(trees, random_state=derive("forest", seed) % 2**32)
-    forest.fit(X_train.numpy(), y_train.numpy())
+    X_train, y_train = (a.numpy() for a in check_data(X_train, y_train))
+    forest = RandomForestClassifier(trees, random_state=derive("forest", seed) % 2**32).fit(X_train, y_train)
     return _lime(forest_proba(forest), X_train, X, num_samples, seed, **options)
 
 
 class _FastImages(LimeImageExplainer):
-    """LIME for images with its loop over the masked copies replaced by one indexing; same draws, same
-    answer."""
+    """LIME for images with its loop over the masked copies replaced by one indexing; same draws, same answer."""
 
     def data_labels(self, image, fudged_image, segments, classifier_fn, num_samples, batch_size=10, **_):
         names, index = np.unique(segments, return_inverse=True)
@@ -253,8 +251,8 @@ class _FastImages(LimeImageExplainer):
 def lime_image(model, image, *, segments=None, num_samples=1000, hide=0.0, seed=0):
     """LIME on one grey image (H, W): |weight| of each segment (S,) and the segments (H, W), numbered from 0.
 
-    ``segments`` is the caller's, such as patches; None lets LIME find its own (quickshift). Segments left out
-    are set to ``hide``. The model takes flat images (N, H * W).
+    ``segments`` is the caller's, such as patches; None lets LIME find its own (quickshift). Segments left out are set
+    to ``hide``. The model takes flat images (N, H * W).
 
     >>> halves = np.arange(16).reshape(4, 4) // 8
     >>> weights, _ = lime_image(torch.nn.Linear(16, 2), np.ones((4, 4)), segments=halves)
@@ -291,8 +289,7 @@ def lime_patches(model, X, groups, *, num_samples=1000, hide=0.0, seed=0) -> np.
     side = int(round(X.shape[1] ** 0.5))
     if side * side != X.shape[1]:
         raise ValueError(f"X must hold flat square images; {X.shape[1]} inputs are no square")
-    groups, _ = check_groups(groups, X.shape[1])
-    segments = groups.numpy().reshape(side, side)
+    segments = check_groups(groups, X.shape[1])[0].numpy().reshape(side, side)
     return np.stack([lime_image(model, row.reshape(side, side), segments=segments, num_samples=num_samples,
                                 hide=hide, seed=seed)[0] for row in X])
 
