@@ -160,9 +160,9 @@ def test_three_kills_and_the_fourth_finishes(tmp_path, output):
     for _ in range(3):
         before = len(log())
         process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
-        while len(log()) < before + 2 and process.poll() is None:
+        while len(log()) < before + 3 and process.poll() is None:
             time.sleep(0.02)
-        time.sleep(dice.random() * 0.3)
+        time.sleep(dice.random() * 0.2)
         assert process.poll() is None
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()

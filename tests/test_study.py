@@ -218,7 +218,7 @@ def test_three_kills_and_the_fourth_finishes(output, monkeypatch):
 
     for workers in (1, 2, 1):
         process, before = subprocess.Popen(command(workers), start_new_session=True), len(begun())
-        while len(begun()) < before + 2 and process.poll() is None:
+        while len(begun()) < before + 3 and process.poll() is None:
             time.sleep(0.02)
         time.sleep(dice.random() * 0.6)
         os.killpg(process.pid, signal.SIGKILL)
