@@ -113,7 +113,7 @@ PRESETS = {
     # which features matter? explains the model's own prediction; every relevant feature keeps its share
     "rank": Settings(),
     # which few are enough? the winner passes whole, so one feature can carry the label; a larger KL weight than `rank`
-    # makes the first ranks dependable (at .003 one global fit in five on Intrusion put a useless feature first)
+    # makes the first ranks dependable (at .003 one development seed in four put a useless feature first on Intrusion)
     "few": Settings(gate="max", fill="zero", target="labels", kl_weight=0.01),
     # the objective as printed: f o x, labels, twenty draws, KL with weight one a row (one a data set: global), and
     # the supplement's ten epochs
