@@ -22,6 +22,28 @@ def test_gates_by_hand(kind, expected):
     assert torch.allclose(gate(F, kind), torch.tensor(expected))
 
 
+@pytest.mark.parametrize("rand, expected", [  # m = f^2 / (f^2 + f_(j) f_(j+1))
+    (0.0, [0.625, 0.375, 0.0225 / 0.1725, 0.0025 / 0.1525]),  # j = 4^0 = 1
+    (0.6, [0.25 / 0.295, 2 / 3, 1 / 3, 0.0025 / 0.0475]),  # j = floor(4^.6) = 2
+    (0.999, [0.25 / 0.2575, 0.09 / 0.0975, 0.75, 0.25]),  # j = 3, the most that leaves one out
+])
+def test_top_gate_by_hand(rand, expected, monkeypatch):
+    monkeypatch.setattr(torch, "rand", lambda *shape, **kw: torch.full(shape, rand))
+    assert torch.allclose(gate(F, "top"), torch.tensor(expected))
+
+
+def test_top_gate_asks_for_one_feature_most_often_and_survives_draws_of_zero():
+    torch.manual_seed(0)
+    f = torch.softmax(-20.0 * torch.arange(8.0), 0).expand(4000, 8)  # 1, e-20, ... so sharp that m is a step
+    counts = torch.bincount((gate(f, "top") > 0.5).sum(-1), minlength=8)[1:8] / 4000
+    expected = torch.log(torch.arange(2.0, 9.0) / torch.arange(1.0, 8.0)) / np.log(8)  # P(floor(8^u) = j)
+    assert (counts[:4] - expected[:4]).abs().max() < 0.03 and counts[0] > 0.3
+    f = torch.tensor([[1.0, 0.0, 0.0, 0.0]], requires_grad=True)
+    m = gate(f.expand(50, 4), "top")
+    m.sum().backward()
+    assert torch.isfinite(m).all() and torch.isfinite(f.grad).all()
+
+
 @pytest.mark.parametrize("kind", GATES)
 @given(weights=st.lists(st.floats(1e-3, 1e4), min_size=2, max_size=12))
 @settings(max_examples=50, deadline=None, derandomize=True, database=None)
@@ -42,7 +64,7 @@ def test_equal_importances_leave_the_input_as_it_is_unless_simplex():
 
 
 def test_unknown_gate_is_refused():
-    with pytest.raises(ValueError, match="gate must be one of simplex, max, saturating; got 'soft'"):
+    with pytest.raises(ValueError, match="gate must be one of simplex, max, top, saturating; got 'soft'"):
         gate(F, "soft")
 
 
@@ -59,7 +81,7 @@ def test_fills_by_hand():
 def test_presets_are_the_documented_ones():
     assert list(PRESETS) == ["rank", "few", "paper", "released"]
     shape = {n: (s.gate, s.fill, s.target, s.batch_norm) for n, s in PRESETS.items()}
-    assert shape == {"rank": ("saturating", "marginal", "soft", "frozen"), "few": ("max", "zero", "labels", "frozen"),
+    assert shape == {"rank": ("saturating", "marginal", "soft", "frozen"), "few": ("top", "zero", "labels", "frozen"),
                      "paper": ("simplex", "zero", "labels", "frozen"),
                      "released": ("simplex", "zero", "labels", "train")}
     paper, released = PRESETS["paper"], PRESETS["released"]
@@ -95,4 +117,4 @@ def test_unknown_names_are_refused():
     for name in ("best", None, ["rank"]):
         with pytest.raises(ValueError, match="preset must be one of rank, few, paper, released"):
             preset(name)
-    assert len(GATES) == len(FILLS) == 3 and len(TARGETS) == 2
+    assert len(GATES) == 4 and len(FILLS) == 3 and len(TARGETS) == 2

@@ -71,8 +71,6 @@ def test_a_run_finds_the_feature_that_decides(method, toy, monkeypatch):
     json.dumps(row)  # the runner stores it
 
 
-@pytest.mark.xfail(reason="few: where g is nearly always right, an idle feature can come first; the gate f / max f "
-                          "lets it turn all others down together, which pays in likelihood but not in accuracy")
 def test_few_puts_no_idle_feature_first(toy, monkeypatch):
     monkeypatch.setitem(tabular.DATASETS, "Toy", lambda seed: toy[0])
     monkeypatch.setitem(tabular.OURS, "bifkit", {"preset": "few", "epochs": 1, "min_steps": 300})
