@@ -128,7 +128,14 @@ def wait_for_others(path):
 
 
 def main():
-    """Make or mend ``.venv``; 0 when it is ready."""
+    """Make or mend ``.venv``; 0 when it is ready.
+
+    >>> from unittest import mock
+    >>> with mock.patch.dict(main.__globals__, WANTED=(2, 7)), mock.patch("sys.stderr", sys.stdout):
+    ...     main()
+    bifkit needs Python 2.7, but ...
+    1
+    """
     venv, log = os.path.join(ROOT, ".venv"), os.path.join(ROOT, "build", "setup.log")
     unfinished, ready = os.path.join(venv, ".unfinished"), os.path.join(venv, ".ready")
     python, torch = os.path.join(venv, "bin", "python"), os.environ.get("TORCH", "").strip()

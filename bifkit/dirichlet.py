@@ -14,11 +14,14 @@ asks of it has a closed form or one cheap integral:
 ``kl_torch`` are the differentiable twins used in training.
 """
 
+import zlib
+
 import numpy as np
 import torch
 from scipy import special, stats
 
 FLOOR = 1e-3  # torch's sampler is safe from here up: below, float32 draws turn flat and their gradients explode
+CELLS = 500_000  # draws x features held at once where probabilities are counted
 
 
 def check(alpha) -> np.ndarray:
@@ -122,8 +125,11 @@ def log_draws(alpha, draws, rng) -> np.ndarray:
     return log_gamma - special.logsumexp(log_gamma, axis=-1, keepdims=True)
 
 
-def probability_top(alpha, k=1, *, draws=20_000, seed=0) -> np.ndarray:
+def probability_top(alpha, k=1, *, draws=None, seed=0) -> np.ndarray:
     """P(feature i is among the k most important), by seeded Monte Carlo in logs; shape of ``alpha``.
+
+    ``draws`` of each row: by default 20000 for one distribution (standard error at most .004), 4000 for each of many
+    (at most .008). Rows are done one by one, so that memory does not grow with them.
 
     >>> probability_top([50.0, 1.0, 1.0], 1)[0] > 0.99
     np.True_
@@ -133,11 +139,16 @@ def probability_top(alpha, k=1, *, draws=20_000, seed=0) -> np.ndarray:
     if not 1 <= k <= D:
         raise ValueError(f"k must lie between 1 and the number of features, {D}; got {k}")
     if alpha.ndim == 2:
-        draws = max(200, draws // len(alpha))
-        return np.stack([probability_top(a, k, draws=draws, seed=seed) for a in alpha])
-    sample = log_draws(alpha, draws, np.random.default_rng(seed))
-    top = np.argpartition(-sample, k - 1, axis=1)[:, :k]
-    return np.bincount(top.ravel(), minlength=D) / draws
+        # a stream of its own for each content: errors average out over rows, and a row's answer is its own
+        streams = [[seed, zlib.crc32(a.tobytes())] for a in alpha]
+        rows = [probability_top(a, k, draws=draws or 4_000, seed=s) for a, s in zip(alpha, streams, strict=True)]
+        return np.array(rows).reshape(alpha.shape)
+    draws, rng, count, at_once = draws or 20_000, np.random.default_rng(seed), np.zeros(D), max(1, CELLS // D)
+    for done in range(0, draws, at_once):
+        sample = log_draws(alpha, min(at_once, draws - done), rng)
+        top = np.argpartition(sample, D - k, axis=1)[:, D - k:]
+        count += np.bincount(top.ravel(), minlength=D)
+    return count / draws
 
 
 def group_sum(alpha, groups) -> np.ndarray:
@@ -166,7 +177,11 @@ def rsample(alpha, draws=1):
 
 
 def kl_torch(alpha, prior):
-    """Differentiable KL(Dir(alpha) || Dir(prior, ..., prior)) of each row, (..., D) to (...)."""
+    """Differentiable KL(Dir(alpha) || Dir(prior, ..., prior)) of each row, (..., D) to (...).
+
+    >>> round(float(kl_torch(torch.tensor([2.0, 1.0]), 1.0)), 4)  # log 2 - 1/2
+    0.1931
+    """
     D, a0 = alpha.shape[-1], alpha.sum(-1)
     constant = D * torch.lgamma(alpha.new_tensor(prior)) - torch.lgamma(alpha.new_tensor(D * prior))
     inner = ((alpha - prior) * (torch.digamma(alpha) - torch.digamma(a0).unsqueeze(-1))).sum(-1)

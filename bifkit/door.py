@@ -1,7 +1,7 @@
 """What is checked before anything is trained: the model, the data, the labels. Every error is raised here.
 
 An error says what was wrong, what was expected and what to do. Oddities that real data have (constant columns,
-duplicate columns, all-zero rows) work and give one warning together.
+duplicate columns, all-zero rows) work and give one warning together; so does a g that seems to return probabilities.
 """
 
 import warnings
@@ -10,11 +10,19 @@ from itertools import chain
 
 import numpy as np
 import torch
+from sklearn.metrics import r2_score
 from torch import nn
 
 
 def check_model(model, device=None):
-    """The device to work on, after making sure that g is a torch module whose weights are all there."""
+    """The device to work on, after making sure that g is a torch module whose weights are all there.
+
+    >>> check_model(nn.Linear(3, 2))
+    device(type='cpu')
+    >>> check_model("a forest")
+    Traceback (most recent call last):
+    TypeError: BIF learns by gradients through g, so g must be a torch.nn.Module; got str. ...
+    """
     if not isinstance(model, nn.Module):
         raise TypeError(
             f"BIF learns by gradients through g, so g must be a torch.nn.Module; got {type(model).__name__}. "
@@ -32,13 +40,22 @@ def check_model(model, device=None):
 
 
 def like(model):
-    """A tensor of the dtype and device g's inputs must have: ``x.to(like(g))`` (g may be float64, say)."""
+    """A tensor of the dtype and device g's inputs must have: ``x.to(like(g))`` (g may be float64, say).
+
+    >>> torch.ones(2).to(like(nn.Linear(3, 2).double())).dtype
+    torch.float64
+    """
     weights = (p for p in chain(model.parameters(), model.buffers()) if p.is_floating_point())
     return next(weights, torch.zeros(()))
 
 
 def check_X(X, *, width=None, feature_names=None, at_least=1):
-    """(float32 tensor (N, D), shape of one row, feature names, index) from a DataFrame, array or tensor."""
+    """(float32 tensor (N, D), shape of one row, feature names, index) from a DataFrame, array or tensor.
+
+    >>> X, shape, names, index = check_X([[1, 2], [3, 4]], feature_names=["age", "pay"])
+    >>> X.dtype, shape, names, index
+    (torch.float32, (2,), ['age', 'pay'], None)
+    """
     index = getattr(X, "index", None) if hasattr(X, "columns") else None
     names = [str(c) for c in X.columns] if hasattr(X, "columns") else None
     try:
@@ -73,7 +90,14 @@ def check_X(X, *, width=None, feature_names=None, at_least=1):
 
 
 def check_output(model, x, shape):
-    """Number of outputs of g, after one differentiable pass over a few rows."""
+    """Number of outputs of g, after one differentiable pass over a few rows.
+
+    >>> check_output(nn.Linear(3, 2), torch.zeros(5, 3), (3,))
+    2
+    >>> check_output(nn.Linear(3, 2), torch.zeros(5, 4), (4,))
+    Traceback (most recent call last):
+    ValueError: g cannot take rows of 4 features (...): give X the columns g was trained on, in their order
+    """
     x = x[:4].clone().requires_grad_(True)
     try:
         out = model(x.view(-1, *shape).to(like(model)))
@@ -92,7 +116,13 @@ def check_output(model, x, shape):
 
 
 def check_y(y, n, outputs, likelihood=None):
-    """(likelihood, tensor or None): what kind of target this is, decided by g's outputs and the labels' type."""
+    """(likelihood, tensor or None): what kind of target this is, decided by g's outputs and the labels' type.
+
+    >>> check_y([0, 1, 1], 3, outputs=2)
+    ('categorical', tensor([0, 1, 1]))
+    >>> check_y([0.5, 2.0, 1.0], 3, outputs=1)
+    ('regression', tensor([0.5000, 2.0000, 1.0000]))
+    """
     if likelihood is not None and likelihood not in ("categorical", "binary", "regression"):
         raise ValueError(f"likelihood must be categorical, binary or regression; got {likelihood!r}")
     if outputs >= 2 and likelihood in ("binary", "regression"):
@@ -125,7 +155,14 @@ def check_y(y, n, outputs, likelihood=None):
 
 
 def warn_oddities(X, names, feature_groups=None):
-    """One warning that names constant columns, duplicate columns and all-zero rows, if there are any."""
+    """One warning that names constant columns, duplicate columns and all-zero rows, if there are any.
+
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     warn_oddities(torch.tensor([[1.0, 0.0], [1.0, 3.0]]), ["age", "pay"])
+    >>> print(caught[0].message)
+    the data have 1 constant column(s), e.g. age: BIF works on, duplicates share their importance
+    """
     notes = []
     constant = (X == X[0]).all(0).numpy()
     if constant.any():
@@ -143,9 +180,61 @@ def warn_oddities(X, names, feature_groups=None):
                       UserWarning, stacklevel=3)
 
 
+@torch.no_grad()
+def outputs(g, X, *, batch_size=8192):
+    """What g returns for all rows, batch by batch: (N, C).
+
+    >>> outputs(nn.Identity(), torch.ones(5, 2), batch_size=2).shape
+    torch.Size([5, 2])
+    """
+    return torch.cat([g(X[i:i + batch_size]) for i in range(0, len(X), batch_size)])
+
+
+def warn_probabilities(output, likelihood):
+    """One warning when the outputs (N, C) of a classifier look like probabilities: BIF takes them for logits.
+
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     warn_probabilities(torch.tensor([[0.2, 0.8], [0.7, 0.3]]), "categorical")
+    >>> print(caught[0].message)
+    g must return logits, but its outputs look like probabilities (all in [0, 1], rows sum to 1): ...
+    """
+    if likelihood == "regression" or output.min() < 0 or output.max() > 1:
+        return
+    several = output.shape[1] > 1
+    if several and (output.sum(1) - 1).abs().max() > 1e-3:
+        return
+    warnings.warn(f"g must return logits, but its outputs look like probabilities (all in [0, 1]"
+                  f"{', rows sum to 1' if several else ''}): leave out its last {'softmax' if several else 'sigmoid'}, "
+                  f"or let it return torch.{'log' if several else 'logit'} of them", UserWarning, stacklevel=3)
+
+
+def score(output, labels, likelihood) -> float:
+    """How well the outputs (N, C) of g predict the labels (N,): accuracy, or R^2 for a regression.
+
+    >>> score(torch.tensor([[2.0, 1.0], [0.0, 1.0]]), torch.tensor([0, 0]), "categorical")
+    0.5
+    >>> score(torch.tensor([[1.0], [3.0]]), torch.tensor([1.0, 3.0]), "regression")
+    1.0
+    """
+    output, labels = output.cpu().double(), labels.cpu()
+    if likelihood == "regression":
+        return float(r2_score(labels.numpy(), output[:, 0].numpy()))
+    predicted = output.argmax(1) if likelihood == "categorical" else (output[:, 0] > 0).long()
+    return float((predicted == labels).double().mean())
+
+
 @contextmanager
 def frozen(model):
-    """g in eval mode without weight gradients inside, and exactly as it was outside."""
+    """g in eval mode without weight gradients inside, and exactly as it was outside.
+
+    >>> g = nn.Linear(3, 2)
+    >>> with frozen(g):
+    ...     g.training, g.weight.requires_grad
+    (False, False)
+    >>> g.training, g.weight.requires_grad
+    (True, True)
+    """
     modes = [(m, m.training) for m in model.modules()]
     grads = [(p, p.requires_grad) for p in model.parameters()]
     try:

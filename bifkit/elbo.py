@@ -44,7 +44,16 @@ def log_likelihood(output, target, likelihood, scale=1.0):
 
 
 def expected_log_likelihood(g, x, target, alpha, s, *, groups=None, mean=None, likelihood="categorical", scale=1.0):
-    """The left term of the ELBO, a mean over rows and draws; ``s`` are the Settings, alpha is (B or 1, G)."""
+    """The left term of the ELBO, a mean over rows and draws; ``s`` are the Settings, alpha is (B or 1, G).
+
+    Under the paper's gate equal importances halve both inputs, so that g (here the identity) sees (1, 0):
+
+    >>> from bifkit.gate import PRESETS
+    >>> s, x = PRESETS["paper"].changed(point_estimate=True), torch.tensor([[2.0, 0.0]])
+    >>> value = expected_log_likelihood(torch.nn.Identity(), x, torch.tensor([0]), torch.ones(1, 2), s)
+    >>> round(float(value), 4), round(float(-torch.log1p(torch.exp(torch.tensor(-1.0)))), 4)
+    (-0.3133, -0.3133)
+    """
     B, J = len(x), 1 if s.point_estimate else s.draws
     alpha = alpha.expand(B, -1)
     f = (alpha / alpha.sum(-1, keepdim=True)).unsqueeze(0) if s.point_estimate else rsample(alpha, J)  # (J, B, G)
@@ -63,7 +72,14 @@ def expected_log_likelihood(g, x, target, alpha, s, *, groups=None, mean=None, l
 
 
 def elbo(g, x, target, alpha, s, *, kl_weight, **kw):
-    """The objective of one batch, to be maximised: (expected log-likelihood - kl_weight * KL, KL)."""
+    """The objective of one batch, to be maximised: (expected log-likelihood - kl_weight * KL, KL).
+
+    >>> from bifkit.gate import PRESETS
+    >>> s, x = PRESETS["paper"].changed(point_estimate=True), torch.tensor([[2.0, 0.0]])
+    >>> value, kl = elbo(torch.nn.Identity(), x, torch.tensor([0]), torch.ones(1, 2), s, kl_weight=0.1)
+    >>> round(float(kl), 4), round(float(value), 4)  # -0.3133 - 0.1 * KL(Dir(1, 1) || Dir(.1, .1))
+    (1.1814, -0.4314)
+    """
     divergence = kl_torch(alpha, s.prior).mean()
     value = expected_log_likelihood(g, x, target, alpha, s, **kw)
     return value - kl_weight * divergence, divergence

@@ -32,27 +32,11 @@ class _BIF(BaseEstimator):
                  prior=None, kl_weight=None, epochs=None, min_steps=None, batch_size=None, lr=None,
                  restarts=None, hidden=None, groups=None, feature_names=None, likelihood=None, image=None,
                  device=None, seed=0):
-        self.model = model
-        self.preset = preset
-        self.gate = gate
-        self.fill = fill
-        self.target = target
-        self.draws = draws
-        self.point_estimate = point_estimate
-        self.prior = prior
-        self.kl_weight = kl_weight
-        self.epochs = epochs
-        self.min_steps = min_steps
-        self.batch_size = batch_size
-        self.lr = lr
-        self.restarts = restarts
-        self.hidden = hidden
-        self.groups = groups
-        self.feature_names = feature_names
-        self.likelihood = likelihood
-        self.image = image
-        self.device = device
-        self.seed = seed
+        self.model, self.preset, self.seed, self.device = model, preset, seed, device
+        self.gate, self.fill, self.target, self.draws, self.lr = gate, fill, target, draws, lr
+        self.point_estimate, self.prior, self.kl_weight, self.hidden = point_estimate, prior, kl_weight, hidden
+        self.epochs, self.min_steps, self.batch_size, self.restarts = epochs, min_steps, batch_size, restarts
+        self.groups, self.feature_names, self.likelihood, self.image = groups, feature_names, likelihood, image
 
     _lr_field = "lr"
 
@@ -62,10 +46,19 @@ class _BIF(BaseEstimator):
         return preset(self.preset, **{n: getattr(self, n) for n in names}, **{self._lr_field: self.lr})
 
     def fit(self, X, y=None):
-        """Learn the Dirichlet. ``y`` may be left out: then g's own predictions are explained."""
+        """Learn the Dirichlet. ``y`` may be left out: then g's own predictions are explained.
+
+        Under a soft target ``y`` has no effect on the fit. Where it is given, ``score_`` is how well g predicts it from
+        the whole input: accuracy, or R^2 for a regression.
+
+        >>> X = np.random.default_rng(0).normal(size=(50, 2)); g = nn.Identity()
+        >>> fitted = GlobalBIF(g, min_steps=9, epochs=1).fit(X, X.argmax(1)); fitted.likelihood_, fitted.score_
+        ('categorical', 1.0)
+        """
         self.__dict__.pop("networks_", None)  # a fit that fails leaves no mixture of old and new
         s = self._settings()
         device = door.check_model(self.model, self.device)
+        self.named_ = hasattr(X, "columns") or self.feature_names is not None
         X, shape, names, _ = door.check_X(X, feature_names=self.feature_names, at_least=2)
         X = X.to(device)
         self.groups_, self.group_names_ = resolve_groups(self.groups, names)
@@ -79,8 +72,14 @@ class _BIF(BaseEstimator):
             if labels is None:
                 s = s.changed(target="soft")
             self.settings_, self.feature_names_, self.shape_ = s, names, shape
+            whole = door.outputs(self._view_of_g(s.changed(batch_norm="frozen"), shape), X)  # (N, C)
+            door.warn_probabilities(whole, self.likelihood_)
+            self.score_ = None if labels is None else door.score(whole, labels, self.likelihood_)
             g = self._view_of_g(s, shape)
-            target = _targets(g, X, labels, s, self.likelihood_).to(device)
+            if s.target == "labels":
+                target = labels.to(device)
+            else:
+                target = soft_target(whole if s.batch_norm == "frozen" else door.outputs(g, X), self.likelihood_)
             # a released g learns along: each restart takes its own copy
             fits = [self._fit_once(self._view_of_g(s, shape) if r else g, X, target, s, r) for r in range(s.restarts)]
         self.history_ = [history for _, history in fits]  # ELBO, a mean over each twentieth of the steps
@@ -102,7 +101,7 @@ class _BIF(BaseEstimator):
                 m.train().requires_grad_(True)
         self._released_params = [p for p in g.parameters() if p.requires_grad]
         like = door.like(g)
-        return lambda x: _two_dim(g(x.view(len(x), *shape).to(like))).float()
+        return lambda x: g(x.view(len(x), *shape).to(like)).reshape(len(x), -1).float()
 
     def _fit_once(self, g, X, target, s, restart):
         """One fit: (network, ELBO curve)."""
@@ -140,15 +139,22 @@ class _BIF(BaseEstimator):
         return tail
 
     def _meta(self):
-        plain = {k: v for k, v in dataclasses.asdict(self.settings_).items()}
-        return {"settings": plain, "preset": self.preset, "feature_names": self.feature_names_,
-                "group_names": self.group_names_, "shape": list(self.shape_), "likelihood": self.likelihood_,
+        return {"settings": dataclasses.asdict(self.settings_), "preset": self.preset, "score": self.score_,
+                "feature_names": self.feature_names_, "named": self.named_, "group_names": self.group_names_,
+                "shape": list(self.shape_), "likelihood": self.likelihood_,
                 "history": self.history_, "elbo": self.elbo_, "seed": self.seed, "restarts": len(self.networks_),
                 "image": list(self.image) if self.image else None, "groups": None if self.groups is None else
                 {n: np.flatnonzero(self.groups_ == i).tolist() for i, n in enumerate(self.group_names_)}}
 
     def save(self, path):
-        """Everything but g, in one file without pickle; g stays yours."""
+        """Everything but g, in one file without pickle; g stays yours.
+
+        >>> from bifkit import paths
+        >>> fitted = GlobalBIF(nn.Identity(), min_steps=9, epochs=1).fit([[1.0, 2.0], [4.0, 3.0]])
+        >>> fitted.save(paths.build() / "doctest.bif")
+        >>> bool((GlobalBIF.load(paths.build() / "doctest.bif").explain().alpha == fitted.explain().alpha).all())
+        True
+        """
         self._check_fitted()
         arrays = {"groups": np.asarray(self.groups_, dtype=np.int64)}
         for r, net in enumerate(self.networks_):
@@ -157,7 +163,12 @@ class _BIF(BaseEstimator):
 
     @classmethod
     def load(cls, path, model=None):
-        """The fitted explainer of a file; ``model`` (g) is only needed to fit again."""
+        """The fitted explainer of a file; ``model`` (g) is only needed to fit again.
+
+        >>> GlobalBIF.load("nowhere/mine.bif")
+        Traceback (most recent call last):
+        FileNotFoundError: there is no file 'mine.bif' in 'nowhere'
+        """
         arrays, meta = storage.read(path, cls.__name__)
         try:
             self = cls(model, meta["preset"], seed=meta["seed"], image=meta["image"] and tuple(meta["image"]))
@@ -168,6 +179,7 @@ class _BIF(BaseEstimator):
             self.feature_names_, self.group_names_ = meta["feature_names"], meta["group_names"]
             self.shape_, self.likelihood_ = tuple(meta["shape"]), meta["likelihood"]
             self.history_, self.elbo_, self.groups_ = meta["history"], meta["elbo"], arrays["groups"]
+            self.score_, self.named_ = meta.get("score"), meta.get("named", True)  # older files have neither
             if len(self.groups_) != len(self.feature_names_):
                 raise ValueError("features and groups do not fit together")
             self.networks_ = []
@@ -184,16 +196,20 @@ class _BIF(BaseEstimator):
         if not hasattr(self, "networks_"):
             raise RuntimeError(f"this {type(self).__name__} is not fitted: call fit(X, y) first")
 
-    def _posterior(self, alpha, index=None):
+    def _posterior(self, alpha, index=None, names=None):
+        groups = list(self.group_names_)
+        for i, new in enumerate(names or []):  # a feature that stands alone goes by its new name
+            g = self.groups_[i]
+            if self.group_names_[g] == self.feature_names_[i] and (self.groups_ == g).sum() == 1:
+                groups[g] = new
         meta = {"explainer": type(self).__name__, "preset": self.preset, **dataclasses.asdict(self.settings_),
                 "seed": self.seed, "elbo": self.elbo_}
-        return Posterior(alpha, self.group_names_, settings=meta, index=index)
+        return Posterior(alpha, groups, settings=meta, index=index)
 
 
 class GlobalBIF(_BIF):
     """One importance distribution for the whole data set (section 4.1, Algorithm 1).
 
-    >>> from bifkit.models import mlp
     >>> X = np.random.default_rng(0).normal(size=(300, 3)).astype("float32"); y = (X[:, 0] > 0).astype(int)
     >>> g = nn.Linear(3, 2, bias=False); _ = g.weight.data.copy_(torch.tensor([[-3.0, 0, 0], [3, 0, 0]]))
     >>> GlobalBIF(g, min_steps=200, epochs=1).fit(X, y).explain().top(1)
@@ -223,7 +239,12 @@ class GlobalBIF(_BIF):
         return tail
 
     def explain(self, X=None) -> Posterior:
-        """The posterior of the data set; ``X`` is not needed."""
+        """The posterior of the data set; ``X`` is not needed.
+
+        >>> p = GlobalBIF(nn.Identity(), min_steps=9, epochs=1).fit([[1.0, 2.0], [4.0, 3.0]]).explain()
+        >>> p.is_local, p.feature_names
+        (False, ['x0', 'x1'])
+        """
         self._check_fitted()
         with torch.no_grad():
             alpha = np.mean([net(None)[0].double().cpu().numpy() for net in self.networks_], axis=0)
@@ -252,10 +273,17 @@ class LocalBIF(_BIF):
         return 1.0 if s.kl_weight == "elbo" else super()._kl_weight(s, N, B)
 
     def explain(self, X, *, batch_size=8192) -> Posterior:
-        """The posteriors of the rows of ``X``, in their order and with their index."""
+        """The posteriors of the rows of ``X``, in their order and with their index.
+
+        A frame must have the columns of fit, in their order; where fit had no names, those of the frame are taken.
+
+        >>> X = np.random.default_rng(0).normal(size=(50, 2)).astype("float32")
+        >>> LocalBIF(nn.Identity(), min_steps=9, epochs=1, hidden=8).fit(X).explain(X[:3]).to_frame().shape
+        (3, 2)
+        """
         self._check_fitted()
         X, _, names, index = door.check_X(X, width=len(self.feature_names_))
-        if index is not None and names != self.feature_names_:
+        if index is not None and self.named_ and names != self.feature_names_:
             raise ValueError(f"X's columns are not those of fit, in their order: expected {self.feature_names_[:5]}...")
         device = next(self.networks_[0].parameters()).device
         alpha = np.zeros((len(X), len(self.group_names_)))
@@ -263,22 +291,10 @@ class LocalBIF(_BIF):
             for net in self.networks_:
                 for i in range(0, len(X), batch_size):
                     alpha[i:i + batch_size] += net(X[i:i + batch_size].to(device)).double().cpu().numpy()
-        return self._posterior(alpha / len(self.networks_), index=index)
+        return self._posterior(alpha / len(self.networks_), index, None if index is None else names)
 
 
 def _scale(target):
     """The target's own sd (its unit must not matter), or one where it does not vary."""
     sd = float(target.std())
     return sd if sd > 1e-6 * abs(float(target.mean())) else 1.0
-
-
-def _two_dim(out):
-    return out.unsqueeze(1) if out.ndim == 1 else out
-
-
-@torch.no_grad()
-def _targets(g, X, labels, s, likelihood, batch_size=8192):
-    """What the gated input must predict: the labels, or g's own prediction on the whole input."""
-    if s.target == "labels":
-        return labels
-    return torch.cat([soft_target(g(X[i:i + batch_size]), likelihood) for i in range(0, len(X), batch_size)])

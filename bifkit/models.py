@@ -48,7 +48,13 @@ def paper_g(n_features, n_classes) -> nn.Sequential:
 
 
 def loss(output, y):
-    """Mean loss of g's output (B, C): cross-entropy, logistic for one logit, squared error for float labels."""
+    """Mean loss of g's output (B, C): cross-entropy, logistic for one logit, squared error for float labels.
+
+    >>> round(float(loss(torch.zeros(2, 3), torch.tensor([0, 2]))), 4)  # log 3
+    1.0986
+    >>> float(loss(torch.tensor([[1.0], [3.0]]), torch.tensor([1.0, 1.0])))  # float labels: the mean square
+    2.0
+    """
     if output.shape[1] >= 2:
         return F.cross_entropy(output, y)
     if y.is_floating_point():
@@ -127,5 +133,9 @@ def predict_proba(model, X, *, batch_size=8192) -> np.ndarray:
 
 
 def accuracy(model, X, y) -> float:
-    """Share of rows whose most probable class is ``y``."""
+    """Share of rows whose most probable class is ``y``.
+
+    >>> accuracy(nn.Identity(), [[2.0, 1.0], [0.0, 1.0]], [0, 0])
+    0.5
+    """
     return float((predict_proba(model, X).argmax(1) == np.asarray(y)).mean())

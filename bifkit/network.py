@@ -24,7 +24,11 @@ class GlobalAlpha(nn.Module):
         self.theta = nn.Parameter(torch.full((n_groups,), 0.54))  # softplus(0.54) = 1: start uniform on the simplex
 
     def forward(self, x):
-        """alpha (1, G), whatever the rows."""
+        """alpha (1, G), whatever the rows.
+
+        >>> GlobalAlpha(2)(torch.zeros(5, 7)).detach().round(decimals=1).tolist()
+        [[1.0, 1.0]]
+        """
         return (F.softplus(self.theta) + FLOOR).unsqueeze(0)
 
 
@@ -53,14 +57,23 @@ class ImportanceNetwork(nn.Module):
                                   nn.Linear(hidden, n_groups))
 
     def standardise(self, X):
-        """Remember the training rows' mean and sd; constant columns keep scale one."""
+        """Remember the training rows' mean and sd; constant columns keep scale one.
+
+        >>> net = ImportanceNetwork(2, 2).standardise(torch.tensor([[0.0, 7.0], [2.0, 7.0]]))
+        >>> net.centre.tolist(), net.scale.tolist()
+        ([1.0, 7.0], [1.0, 1.0])
+        """
         self.centre.copy_(X.mean(0))
         sd = X.std(0, unbiased=False)
         self.scale.copy_(torch.where(sd > 0, sd, torch.ones_like(sd)))
         return self
 
     def forward(self, x):
-        """alpha (B, G) of rows x (B, D)."""
+        """alpha (B, G) of rows x (B, D).
+
+        >>> alpha = ImportanceNetwork(4, 3, image=(2, 2))(torch.zeros(5, 4)); alpha.shape, bool((alpha >= FLOOR).all())
+        (torch.Size([5, 3]), True)
+        """
         x = ((x - self.centre) / self.scale).clamp(-5.0, 5.0)
         if self.image is not None:
             x = x.view(len(x), 1, *self.image)

@@ -88,6 +88,8 @@ def submit(study: str, frame: pd.DataFrame) -> None:
 
     >>> submit("doctest", pd.DataFrame({"item": ["mnist"], "row": ["bifkit"], "column": ["k=1"], "seed": [0],
     ...                                 "value": [.81]}))
+    >>> (paths.results() / "scores" / "doctest.csv").read_text().splitlines()[1]
+    'mnist,bifkit,k=1,0,0.81'
     """
     if missing := [c for c in SUBMITTED if c not in frame]:
         raise ValueError(f"{study!r} handed in a frame without {missing}: the scoreboard needs {SUBMITTED}")

@@ -24,30 +24,58 @@ def _made(path: Path) -> Path:
 
 
 def output() -> Path:
-    """Where ``results`` and ``figures`` live: the root, or ``BIF_OUTPUT``."""
+    """Where ``results`` and ``figures`` live: the root, or ``BIF_OUTPUT``.
+
+    >>> from unittest import mock
+    >>> with mock.patch.dict(os.environ, BIF_OUTPUT=""):
+    ...     output() == root()
+    True
+    """
     return Path(os.environ.get("BIF_OUTPUT") or root()).resolve()
 
 
 def results() -> Path:
-    """Generated and committed: one tidy csv a study."""
+    """Generated and committed: one tidy csv a study.
+
+    >>> results().name, results().parent == output()
+    ('results', True)
+    """
     return _made(output() / "results")
 
 
 def figures() -> Path:
-    """Generated: one png and pdf a figure, one csv and md a table."""
+    """Generated: one png and pdf a figure, one csv and md a table.
+
+    >>> figures().name, figures().parent == output()
+    ('figures', True)
+    """
     return _made(output() / "figures")
 
 
 def build() -> Path:
-    """Scratch: caches and executed notebooks; never committed."""
+    """Scratch: caches and executed notebooks; never committed.
+
+    >>> build().name, build().parent == output()
+    ('build', True)
+    """
     return _made(output() / "build")
 
 
 def data() -> Path:
-    """The downloaded data sets; never committed."""
+    """The downloaded data sets; never committed.
+
+    >>> from unittest import mock
+    >>> with mock.patch.dict(os.environ, BIF_DATA=""):
+    ...     data() == root() / "data"
+    True
+    """
     return Path(os.environ.get("BIF_DATA") or root() / "data").resolve()
 
 
 def notebooks() -> Path:
-    """The numbered notebooks."""
+    """The numbered notebooks.
+
+    >>> (notebooks() / "00_start_here.ipynb").is_file()
+    True
+    """
     return root() / "notebooks"

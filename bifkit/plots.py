@@ -40,7 +40,12 @@ def axes(ax=None, size=(6, 3.2)):
 
 
 def save(figure, name):
-    """Write ``figures/<name>.png`` and ``.pdf``; returns the figure."""
+    """Write ``figures/<name>.png`` and ``.pdf``; returns the figure.
+
+    >>> _ = save(axes(size=(2, 2)), "doctest")
+    >>> sorted(file.name for file in paths.figures().glob("doctest.*"))
+    ['doctest.pdf', 'doctest.png']
+    """
     figure = getattr(figure, "figure", figure)
     for ending, metadata in (("png", {"Software": None}), ("pdf", {"CreationDate": None, "Creator": None})):
         figure.savefig(paths.figures() / f"{name}.{ending}", metadata=metadata)

@@ -38,7 +38,11 @@ class Posterior:
 
     @property
     def is_local(self) -> bool:
-        """One distribution a row, or one for all?"""
+        """One distribution a row, or one for all?
+
+        >>> Posterior([1.0, 2.0]).is_local, Posterior([[1.0, 2.0]]).is_local
+        (False, True)
+        """
         return self.alpha.ndim == 2
 
     def __len__(self):
@@ -53,22 +57,38 @@ class Posterior:
 
     @property
     def mean(self) -> np.ndarray:
-        """Expected importance: (D,) or (N, D), sums to one."""
+        """Expected importance: (D,) or (N, D), sums to one.
+
+        >>> Posterior([[1.0, 3.0], [2.0, 2.0]]).mean.tolist()
+        [[0.25, 0.75], [0.5, 0.5]]
+        """
         return dirichlet.mean(self.alpha)
 
     @property
     def sd(self) -> np.ndarray:
-        """Standard deviation of each importance."""
+        """Standard deviation of each importance.
+
+        >>> Posterior([1.0, 1.0]).sd.round(4).tolist()  # uniform on [0, 1]: 1 / sqrt(12)
+        [0.2887, 0.2887]
+        """
         return dirichlet.sd(self.alpha)
 
     @property
     def entropy(self):
-        """Differential entropy in nats, one a row; lower is more certain."""
+        """Differential entropy in nats, one a row; lower is more certain.
+
+        >>> Posterior([[1.0, 1.0], [50.0, 50.0]]).entropy.round(2).tolist()
+        [0.0, -1.58]
+        """
         return dirichlet.entropy(self.alpha)
 
     @property
     def effective_features(self):
-        """exp(entropy of the mean importances): how many features share the weight."""
+        """exp(entropy of the mean importances): how many features share the weight.
+
+        >>> Posterior([[5.0, 5.0, 5.0, 5.0], [97.0, 1.0, 1.0, 1.0]]).effective_features.round(2).tolist()
+        [4.0, 1.18]
+        """
         m = self.mean
         return np.exp(-(m * np.log(m)).sum(-1))
 
@@ -81,7 +101,11 @@ class Posterior:
         return dirichlet.interval(self.alpha, prob)
 
     def probability_top(self, k=1):
-        """P(a feature is among the k most important), shape of ``mean``."""
+        """P(a feature is among the k most important), shape of ``mean``.
+
+        >>> Posterior([8.0, 1.0, 1.0]).probability_top(1).round(1).tolist()
+        [1.0, 0.0, 0.0]
+        """
         return dirichlet.probability_top(self.alpha, k)
 
     def _position(self, feature):
@@ -95,7 +119,11 @@ class Posterior:
         return feature
 
     def probability_greater(self, i, j):
-        """P(importance of ``i`` exceeds that of ``j``), by name or position."""
+        """P(importance of ``i`` exceeds that of ``j``), by name or position.
+
+        >>> Posterior([8.0, 1.0], ["age", "sex"]).probability_greater("age", "sex").round(4)  # 1 - 2 ** -8
+        np.float64(0.9961)
+        """
         return dirichlet.probability_greater(self.alpha, self._position(i), self._position(j))
 
     def top(self, k=1) -> list:
@@ -120,7 +148,11 @@ class Posterior:
         return Posterior(dirichlet.group_sum(self.alpha, index), names, settings=self.settings, index=self.index)
 
     def kl_to(self, other):
-        """KL(self || other) in nats, one a row where either is local (section 4.4)."""
+        """KL(self || other) in nats, one a row where either is local (section 4.4).
+
+        >>> Posterior([2.0, 1.0]).kl_to(Posterior([1.0, 1.0])).round(4)  # log 2 - 1/2
+        np.float64(0.1931)
+        """
         if self.feature_names != other.feature_names:
             raise ValueError("the two posteriors are not over the same features in the same order")
         return dirichlet.kl(self.alpha, other.alpha)
@@ -151,13 +183,23 @@ class Posterior:
         return pd.DataFrame(columns, index=pd.Index(self.feature_names, name="feature"))
 
     def plot(self, ax=None, **kw):
-        """Importances with credible intervals; local: the rows x features heat map. Returns the Axes."""
+        """Importances with credible intervals; local: the rows x features heat map. Returns the Axes.
+
+        >>> Posterior([3.0, 1.0]).plot().get_xlabel()
+        'importance (mean and 95% interval)'
+        """
         from bifkit import plots
 
         return (plots.heatmap if self.is_local else plots.importances)(self, ax=ax, **kw)
 
     def save(self, path):
-        """One portable file without pickle; an index of numbers or dates keeps its type, any other becomes text."""
+        """One portable file without pickle; an index of numbers or dates keeps its type, any other becomes text.
+
+        >>> from bifkit import paths
+        >>> Posterior([3.0, 1.0], ["age", "sex"]).save(paths.build() / "doctest.bif")
+        >>> Posterior.load(paths.build() / "doctest.bif").to_frame()["mean"].to_dict()
+        {'age': 0.75, 'sex': 0.25}
+        """
         meta = {"feature_names": self.feature_names, "settings": self.settings}
         if self.is_local:
             kept = isinstance(self.index.dtype, np.dtype | pd.DatetimeTZDtype) and self.index.dtype.kind in "iufMm"
@@ -167,7 +209,13 @@ class Posterior:
 
     @classmethod
     def load(cls, path) -> "Posterior":
-        """The posterior of a file; BadFile says what is wrong with it otherwise."""
+        """The posterior of a file; BadFile says what is wrong with it otherwise.
+
+        >>> from bifkit import paths
+        >>> Posterior([[3.0, 1.0]], index=[17]).save(paths.build() / "doctest.bif")
+        >>> Posterior.load(paths.build() / "doctest.bif").index.tolist()
+        [17]
+        """
         arrays, meta = storage.read(path, "Posterior")
         try:
             index = None

@@ -23,13 +23,15 @@ def cell(mean, std=None, paper=None, digits=1) -> str:
     return text if paper is None or not np.isfinite(paper) else f"{text} [{paper:.{digits}f}]"
 
 
-def beside(mean, std, item, *, digits=1) -> pd.DataFrame:
+def beside(mean, std, item, *, digits=1, of="value") -> pd.DataFrame:
     """Our means and standard deviations (rows x columns) with the paper's value of the same row and column.
+
+    ``of="std"`` puts the paper's standard deviations beside ours.
 
     >>> m = pd.DataFrame({"Syn4": [90.0]}, index=["L2X"]); beside(m, m * 0, "table1").loc["L2X", "Syn4"]
     '90.0 ± 0.0 [66.0]'
     """
-    printed = numbers().query("item == @item").set_index(["row", "column"])["value"].astype(float)
+    printed = numbers().query("item == @item").set_index(["row", "column"])[of].astype(float)
     cells = {c: [cell(mean.loc[r, c], None if std is None else std.loc[r, c], printed.get((r, c)), digits)
                  for r in mean.index] for c in mean.columns}
     return pd.DataFrame(cells, index=pd.Index(mean.index, name=mean.index.name))

@@ -46,7 +46,16 @@ def write(path, kind, arrays, meta):
 
 
 def read(path, kind):
-    """(arrays, meta) of a file written by ``write`` for the same ``kind``; BadFile says what is wrong otherwise."""
+    """(arrays, meta) of a file written by ``write`` for the same ``kind``; BadFile says what is wrong otherwise.
+
+    >>> from bifkit import paths
+    >>> write(paths.build() / "doctest.bif", "Posterior", {"alpha": np.ones(2)}, {"seed": 3})
+    >>> arrays, meta = read(paths.build() / "doctest.bif", "Posterior"); arrays["alpha"].tolist(), meta
+    ([1.0, 1.0], {'seed': 3})
+    >>> read(paths.build() / "doctest.bif", "LocalBIF")
+    Traceback (most recent call last):
+    bifkit.storage.BadFile: doctest.bif holds a Posterior, not a LocalBIF: load it with Posterior.load
+    """
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path.name!r} in {path.parent.name or 'this folder'!r}")

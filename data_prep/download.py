@@ -35,7 +35,11 @@ def patience() -> float:
 
 
 def bar(label: str, total: int, shown: bool) -> tqdm:
-    """A progress bar in bytes, on stderr; silent unless ``shown``."""
+    """A progress bar in bytes, on stderr; silent unless ``shown``.
+
+    >>> bar("a.csv", 2048, shown=False).disable
+    True
+    """
     return tqdm(
         total=total,
         desc=label,
@@ -76,6 +80,11 @@ def download(url: str, target: Path, *, size: int, progress: bool = False) -> Pa
 
     ``size`` is the number of bytes expected after unpacking; the transfer may have up to twice that plus
     200 MB, for archives that hold more than the one file.
+
+    >>> from bifkit import paths
+    >>> download("nowhere://host/a.csv", paths.build() / "doctest.csv", size=3)
+    Traceback (most recent call last):
+    OSError: No connection adapters were found for 'nowhere://host/a.csv'
     """
     host, wait = urlparse(url).netloc, patience()
     watch = _Watch(f"{target.name if not host else host}", 2 * size + 200_000_000, progress)

@@ -36,7 +36,11 @@ _LOCK_PATIENCE = 3600  # a second process waits this long for the first one's do
 
 
 class DataUnavailable(RuntimeError):
-    """The data set could not be had from any source; the message says why and what to do."""
+    """The data set could not be had from any source; the message says why and what to do.
+
+    >>> issubclass(DataUnavailable, RuntimeError)
+    True
+    """
 
 
 def ensure(name: str, *, optional: bool = False, progress: bool = False) -> dict[str, Path]:
@@ -67,7 +71,13 @@ def ensure(name: str, *, optional: bool = False, progress: bool = False) -> dict
 
 
 def available(name: str) -> bool:
-    """Whether the loader of a data set will work without the network: in ``data/``, or in a mirror folder."""
+    """Whether the loader of a data set will work without the network: in ``data/``, or in a mirror folder.
+
+    >>> from unittest import mock
+    >>> with mock.patch.dict(os.environ, BIF_DATA="no such folder", BIF_DATA_MIRROR=""):
+    ...     available("adult")
+    False
+    """
     item, mirror = entry(name), _mirror()
     return all(
         _path(f, paths.data()).is_file() or (isinstance(mirror, Path) and _in_folder(mirror, f) is not None)
@@ -77,12 +87,24 @@ def available(name: str) -> bool:
 
 
 def status(name: str) -> list[tuple[str, str]]:
-    """Each file and its state, ``verified``, ``missing`` or ``corrupt``; hashes only what it has to."""
+    """Each file and its state, ``verified``, ``missing`` or ``corrupt``; hashes only what it has to.
+
+    >>> from unittest import mock
+    >>> with mock.patch.dict(os.environ, BIF_DATA="no such folder", BIF_DATA_MIRROR=""):
+    ...     status("credit")
+    [('creditcard.csv', 'missing')]
+    """
     return [(f.name, _state(f, paths.data())) for f in entry(name).files]
 
 
 def verify(name: str) -> list[tuple[str, str]]:
-    """Hash every file anew; a corrupt one is deleted. Returns the state of each, as ``status`` does."""
+    """Hash every file anew; a corrupt one is deleted. Returns the state of each, as ``status`` does.
+
+    >>> from unittest import mock
+    >>> with mock.patch.dict(os.environ, BIF_DATA="no such folder", BIF_DATA_MIRROR=""):
+    ...     verify("credit")
+    [('creditcard.csv', 'missing')]
+    """
     item, folder, states = entry(name), paths.data(), []
     if not folder.is_dir():
         return [(f.name, "missing") for f in item.files]
@@ -149,6 +171,12 @@ def check(path: Path, file: File, *, copy_to: Path | None = None, progress: bool
 
     ``copy_to`` receives a gzip copy of an unpacked file on the way. Reading stops past the expected size,
     so that an archive that unpacks to far more does no harm.
+
+    >>> path, file = paths.build() / "doctest.csv", File("a.csv", hashlib.sha256(b"1,2").hexdigest(), 3)
+    >>> _ = path.write_bytes(b"1,2"); check(path, file)
+    >>> _ = path.write_bytes(b"1,3"); check(path, file)
+    Traceback (most recent call last):
+    OSError: a.csv has the wrong checksum (sha256 ...)
     """
     with open(path, "rb") as raw:
         packed = raw.read(2) == b"\x1f\x8b"

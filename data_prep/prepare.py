@@ -75,6 +75,13 @@ def cached(name: str, version: int, parse: Callable[[], dict[str, np.ndarray]]) 
 
     ``version`` goes up when the parser changes. The npz carries a checksum of its content and is parsed
     again if that does not fit: a cache that was cut short or changed is never used.
+
+    >>> from unittest import mock
+    >>> with mock.patch.dict(os.environ, BIF_DATA=str(paths.build())):
+    ...     first = cached("adult", 0, lambda: {"age": np.array([39, 50])})
+    ...     again = cached("adult", 0, lambda: {"age": "not parsed again"})
+    >>> again["age"].tolist()
+    [39, 50]
     """
     key = hashlib.sha256(
         repr((version, [f.sha256 for f in entry(name).files if f.required])).encode()

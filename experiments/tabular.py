@@ -21,11 +21,12 @@ import pandas as pd
 from scipy.stats import rankdata
 
 from bifkit import GlobalBIF, LocalBIF, Posterior, evaluate, report
-from bifkit.baselines import INVASE, L2X, attribution
+from bifkit.baselines import attribution
 from bifkit.models import accuracy, mlp, train
 from bifkit.paper import numbers
 from bifkit.seeding import derive, seed_all
 from data_prep import adult, credit, intrusion
+from experiments.rivals_budget import rival
 from experiments.subset_search import search
 
 DATASETS = {"Adult": adult.load_adult, "Credit": credit.load_credit, "Intrusion": intrusion.load_intrusion}
@@ -44,7 +45,8 @@ SLOW = ["LIME", "SHAP on g", "LIME on g"]  # explain only the sample
 SEARCHES = ["greedy search", "oracle"]
 METHODS = [*OURS, *RIVALS, *SEARCHES]
 SAMPLE = 300
-ROWS, TEST_ROWS = 27_000, 7_000  # Adult and Credit whole, a random part of Intrusion's 175958 and 43990
+ROWS, TEST_ROWS = 27_000, 7_000  # Adult and Credit whole
+PART = {"Intrusion": 12_000}  # a random part of 175958; on development seeds 10000 rows explained as well as 27000
 
 
 def grid(profile="paper", *, methods=METHODS, datasets=DATASETS):
@@ -57,7 +59,7 @@ def grid(profile="paper", *, methods=METHODS, datasets=DATASETS):
     if profile == "smoke":
         rows, test_rows, seeds = 1000, 500, [0]
         methods = [m for m in methods if m in ("bifkit", "SHAP", "greedy search")]
-    return [{"dataset": d, "method": m, "seed": s, "rows": rows, "test_rows": test_rows}
+    return [{"dataset": d, "method": m, "seed": s, "rows": min(rows, PART.get(d, rows)), "test_rows": test_rows}
             for d in datasets for s in seeds for m in methods]  # a worker meets the same g several times in a row
 
 
@@ -67,6 +69,13 @@ def prepared(dataset, seed, rows=ROWS, test_rows=TEST_ROWS):
 
     The recipe is that of the synthetic study, one for all data sets. The split is in random order, so the first rows
     are a random part. Kept for the next run of this worker; data and g have streams of their own.
+
+    >>> from unittest import mock
+    >>> from data_prep.synthetic import make_synthetic
+    >>> with mock.patch.dict(DATASETS, Toy=lambda seed: make_synthetic("Syn2", seed, rows=250)):
+    ...     data, g = prepared("Toy", 100, rows=200, test_rows=40)
+    >>> data.X_train.shape, data.X_test.shape, g.training
+    ((200, 11), (40, 11), False)
     """
     data = DATASETS[dataset](seed)
     data = dataclasses.replace(data, X_train=data.X_train[:rows], y_train=data.y_train[:rows],
@@ -77,7 +86,15 @@ def prepared(dataset, seed, rows=ROWS, test_rows=TEST_ROWS):
 
 
 def run(*, dataset, method, seed, rows=ROWS, test_rows=TEST_ROWS):
-    """One method on one data set and seed: post-hoc accuracies in percent, and what the other tables need."""
+    """One method on one data set and seed: post-hoc accuracies in percent, and what the other tables need.
+
+    >>> from unittest import mock
+    >>> from data_prep.synthetic import make_synthetic
+    >>> with mock.patch.dict(DATASETS, Toy=lambda seed: make_synthetic("Syn2", seed, rows=250)):
+    ...     row = run(dataset="Toy", method="IntegratedGradients on g", seed=100, rows=200, test_rows=40)
+    >>> sorted(row)[:5], len(row["top"])
+    (['explain_seconds', 'g_accuracy', 'global_1', 'global_3', 'global_5'], 3)
+    """
     data, g = prepared(dataset, seed, rows, test_rows)
     seed_all(dataset, seed, method)
     test = data.X_test[:SAMPLE] if method in SLOW else data.X_test
@@ -98,26 +115,33 @@ def run(*, dataset, method, seed, rows=ROWS, test_rows=TEST_ROWS):
 
 
 def explain(method, g, data, test, *, seed):
-    """({k: scores of the test rows}, {k: scores for all rows}, what else to record) of one method."""
+    """({k: scores of the test rows}, {k: scores for all rows}, what else to record) of one method.
+
+    >>> from data_prep.synthetic import make_synthetic
+    >>> data = make_synthetic("Syn2", 100, rows=200)
+    >>> local, overall, _ = explain("IntegratedGradients on g", mlp([11, 4, 2]), data, data.X_test, seed=100)
+    >>> local[1].shape, overall[1].shape
+    ((40, 11), (11,))
+    """
     X, y = data.X_train, data.y_train
     if method in OURS:
         return _bif(method, g, data, test, seed)
     if method in SEARCHES:
         return *search(g, data, test, KS, sees_labels=method == "oracle"), {}
     if method == "L2X":  # one model a k
-        models = {k: L2X(k, seed=seed).fit(X, y) for k in KS}
+        models = {k: rival("L2X", data.name, k=k, seed=seed).fit(X, y) for k in KS}
         chosen = {k: m.selected(test).mean(0) for k, m in models.items()}
         return {k: m.scores(test) for k, m in models.items()}, chosen, {}
     background = X[np.random.default_rng(derive(data.name, seed, "background")).choice(len(X), 100, replace=False)]
-    rival = {"INVASE": lambda: INVASE(seed=seed).fit(X, y).scores(test),
-             "SHAP": lambda: attribution.shap_tree(X, y, test, seed=seed),
-             "LIME": lambda: attribution.lime_forest(X, y, test, seed=seed),
-             "SHAP on g": lambda: attribution.shap_deep(g, test, background),
-             "LIME on g": lambda: attribution.lime_model(g, X, test, seed=seed),
-             "IntegratedGradients on g": lambda: attribution.integrated_gradients(g, test)}
-    if method not in rival:
+    others = {"INVASE": lambda: rival("INVASE", data.name, seed=seed).fit(X, y).scores(test),
+              "SHAP": lambda: attribution.shap_tree(X, y, test, seed=seed),
+              "LIME": lambda: attribution.lime_forest(X, y, test, seed=seed),
+              "SHAP on g": lambda: attribution.shap_deep(g, test, background),
+              "LIME on g": lambda: attribution.lime_model(g, X, test, seed=seed),
+              "IntegratedGradients on g": lambda: attribution.integrated_gradients(g, test)}
+    if method not in others:
         raise ValueError(f"method must be one of {', '.join(METHODS)}; got {method!r}")
-    scores = rival[method]()
+    scores = others[method]()
     overall = (rankdata(scores, axis=1) if method.startswith("LIME") else scores).mean(0)
     return dict.fromkeys(KS, scores), dict.fromkeys(KS, overall), {}
 
@@ -136,7 +160,13 @@ def _mask_only(scores, y, k):
 
 
 def tidy(frame):
-    """A row a cell and seed: method, kind, dataset, k, column, seed, value, value on the sample, mask-only accuracy."""
+    """A row a cell and seed: method, kind, dataset, k, column, seed, value, value on the sample, mask-only accuracy.
+
+    >>> frame = pd.DataFrame({"dataset": ["Adult"], "method": "bifkit", "seed": 100, "error": "", "local_1": 80.0,
+    ...                       "global_1": 78.0})
+    >>> tidy(frame).query("k == 1")[["kind", "column", "value"]].values.tolist()
+    [['local', 'Adult k=1', 80.0], ['global', 'Adult k=1', 78.0]]
+    """
     good, parts = frame[frame["error"].fillna("") == ""], []
     for kind in KINDS:
         for k in KS:
@@ -150,13 +180,23 @@ def tidy(frame):
 
 
 def not_run(frame):
-    """{data set: reason} of those that are absent here."""
+    """{data set: reason} of those that are absent here.
+
+    >>> not_run(pd.DataFrame({"dataset": ["Adult"], "error": ["not run: no network"]}))
+    {'Adult': 'no network'}
+    """
     absent = frame[frame["error"].fillna("").str.startswith("not run: ")].drop_duplicates("dataset")
     return {r.dataset: r.error.removeprefix("not run: ") for r in absent.itertuples()}
 
 
 def table2(frame, kind, value="value"):
-    """(mean, standard deviation) over seeds of one half of Table 2: a row a method, a column a data set and k."""
+    """(mean, standard deviation) over seeds of one half of Table 2: a row a method, a column a data set and k.
+
+    >>> frame = pd.DataFrame({"dataset": ["Adult"], "method": "bifkit", "seed": 100, "error": "", "local_1": 80.0,
+    ...                       "global_1": 78.0})
+    >>> table2(frame, "local")[0].loc["bifkit (local)", "Adult k=1"]
+    np.float64(80.0)
+    """
     cells = tidy(frame).query("kind == @kind")
     by = cells.assign(row=cells["method"] + f" ({kind})").groupby(["row", "column"])[value]
     order = [f"{m} ({kind})" for m in METHODS if m in set(frame["method"])]
@@ -165,7 +205,12 @@ def table2(frame, kind, value="value"):
 
 
 def shown(frame, kind):
-    """One half of Table 2 as text, the paper's value in brackets; local: ours on the slow methods' sample as well."""
+    """One half of Table 2 as text, the paper's value in brackets; local: ours on the slow methods' sample as well.
+
+    >>> frame = pd.DataFrame({"dataset": ["Adult"], "method": "BIF", "seed": 100, "error": "", "global_1": 78.0})
+    >>> shown(frame, "global").loc["BIF (global)", "Adult k=1"]
+    '78.0 [78.2]'
+    """
     mean, std = table2(frame, kind)
     if kind == "local":
         for part, sample in zip((mean, std), table2(frame, kind, "sample"), strict=True):
@@ -174,7 +219,12 @@ def shown(frame, kind):
 
 
 def blank(table, frame):
-    """The table with ``not run`` in the columns of data sets that are absent."""
+    """The table with ``not run`` in the columns of data sets that are absent.
+
+    >>> table = pd.DataFrame({f"Adult k={k}": [80.0] for k in KS})
+    >>> blank(table, pd.DataFrame({"dataset": ["Adult"], "error": ["not run: no network"]})).iloc[0].tolist()
+    ['not run', 'not run', 'not run']
+    """
     table = table.astype(object)
     for name in not_run(frame):
         table[[f"{name} k={k}" for k in KS]] = "not run"
@@ -182,7 +232,12 @@ def blank(table, frame):
 
 
 def models(frame):
-    """What g reaches with all features, and what the majority class gives, a column a data set."""
+    """What g reaches with all features, and what the majority class gives, a column a data set.
+
+    >>> frame = pd.DataFrame({"dataset": ["Adult"], "error": "", "g_accuracy": 85.0, "majority": 76.0})
+    >>> models(frame)["Adult"].to_dict()
+    {'g with all features': 85.0, 'majority class': 76.0}
+    """
     good = frame[frame["error"].fillna("") == ""]
     by = good.reindex(columns=["dataset", "g_accuracy", "majority"]).groupby("dataset").mean()
     return by.reindex(DATASETS).T.round(1).set_axis(["g with all features", "majority class"]).rename_axis(columns=None)
@@ -193,6 +248,11 @@ def verdicts(frame):
 
     ``lead`` is how far the strongest other explainer is ahead of ours (negative: behind), ``error`` the standard error
     of its mean over seeds. A cell is ``bounded`` when even the oracle with this g stays below the paper's BIF.
+
+    >>> frame = pd.DataFrame({"dataset": ["Adult"], "method": "bifkit", "seed": 100, "error": "", "local_1": 80.0,
+    ...                       "global_1": 78.0})
+    >>> cell = verdicts(frame).iloc[0]; cell["kind"], cell["column"], bool(cell["at least paper"])
+    ('local', 'Adult k=1', True)
     """
     paper, lines = numbers().query("item == 'table2'").set_index(["row", "column"])["value"], []
     for (kind, column), part in tidy(frame).groupby(["kind", "column"]):
@@ -214,7 +274,13 @@ def verdicts(frame):
 
 
 def share_of_search(frame):
-    """Each method's accuracy as a percentage of the greedy search's, over the cells: mean and smallest, by kind."""
+    """Each method's accuracy as a percentage of the greedy search's, over the cells: mean and smallest, by kind.
+
+    >>> frame = pd.DataFrame({"dataset": "Adult", "method": ["bifkit", "greedy search"], "seed": 100, "error": "",
+    ...                       "local_1": [60.0, 80.0]})
+    >>> share_of_search(frame).loc["bifkit", "local, mean"]
+    np.float64(75.0)
+    """
     parts = {}
     for kind in KINDS:
         mean = table2(frame, kind, "value")[0].rename(index=lambda row: row.rsplit(" (", 1)[0])
@@ -225,7 +291,13 @@ def share_of_search(frame):
 
 
 def local_minus_global(frame):
-    """Accuracy of the local explanation minus that of the global one, a row a method: positive, local is easier."""
+    """Accuracy of the local explanation minus that of the global one, a row a method: positive, local is easier.
+
+    >>> frame = pd.DataFrame({"dataset": ["Adult"], "method": "bifkit", "seed": 100, "error": "", "local_1": 80.0,
+    ...                       "global_1": 78.0})
+    >>> local_minus_global(frame).loc["bifkit", "Adult k=1"]
+    np.float64(2.0)
+    """
     wide = tidy(frame).pivot_table(index=["method", "column", "seed"], columns="kind", values="value")
     if wide.empty:
         return pd.DataFrame(columns=COLUMNS)
@@ -235,7 +307,13 @@ def local_minus_global(frame):
 
 
 def falls(frame):
-    """Steps (k=1 to 3, 3 to 5) on which a method's mean accuracy falls by more than a standard error of the change."""
+    """Steps (k=1 to 3, 3 to 5) on which a method's mean accuracy falls by more than a standard error of the change.
+
+    >>> frame = pd.DataFrame({"dataset": ["Adult"], "method": "bifkit", "seed": 100, "error": "", "local_1": 80.0,
+    ...                       "local_3": 79.0, "local_5": 82.0})
+    >>> falls(frame).query("kind == 'local'")[["step", "change", "falls"]].values.tolist()
+    [['Adult k=1 to 3', -1.0, True], ['Adult k=3 to 5', 3.0, False]]
+    """
     lines = []
     for (method, kind, dataset), part in tidy(frame).groupby(["method", "kind", "dataset"]):
         wide = part.pivot(index="seed", columns="k", values="value")
@@ -248,7 +326,13 @@ def falls(frame):
 
 
 def findings(frame):
-    """Sentences about the table, counted from the runs."""
+    """Sentences about the table, counted from the runs.
+
+    >>> frame = pd.DataFrame({"dataset": ["Adult"], "method": "bifkit", "seed": 100, "error": "", "local_1": 80.0,
+    ...                       "global_1": 78.0})
+    >>> findings(frame)[3]
+    'local ahead of global: bifkit in 1 of 1 cells, by 2.0 points on average; the rivals in 0 of 0'
+    """
     cells, gap, steps = verdicts(frame), local_minus_global(frame), falls(frame)
     if cells.empty:
         return ["no data set was run"]
@@ -271,7 +355,13 @@ def findings(frame):
 
 
 def picks(frame, kind, top=3):
-    """Which features, by name. Global: in how many seeds among the top three; local: in what share of rows."""
+    """Which features, by name. Global: in how many seeds among the top three; local: in what share of rows.
+
+    >>> frame = pd.DataFrame({"dataset": "Adult", "method": "SHAP", "seed": [100, 101], "error": "",
+    ...                       "top": ['["age", "sex"]', '["age", "race"]'], "shares": '{"age": 0.9}'})
+    >>> picks(frame, "global", top=2).loc["SHAP", "Adult"], picks(frame, "local").loc["SHAP", "Adult"]
+    ('age 2, sex 1', 'age 90%')
+    """
     good, out = frame[frame["error"].fillna("") == ""], {}
     for (method, dataset), part in good.groupby(["method", "dataset"]):
         count = {}
@@ -286,13 +376,25 @@ def picks(frame, kind, top=3):
 
 
 def posterior_of(frame, dataset, seed=0, method="bifkit"):
-    """The stored global posterior of one run, or None where it was not run."""
+    """The stored global posterior of one run, or None where it was not run.
+
+    >>> alpha = json.dumps([1.0] * len(FEATURES["Credit"]))
+    >>> frame = pd.DataFrame({"dataset": ["Credit"], "seed": 0, "method": "bifkit", "error": "", "alpha": alpha})
+    >>> posterior_of(frame, "Credit").feature_names == list(FEATURES["Credit"]), posterior_of(frame, "Adult")
+    (True, None)
+    """
     row = frame.query("dataset == @dataset and seed == @seed and method == @method and error == ''")
     return Posterior(json.loads(row["alpha"].iloc[0]), FEATURES[dataset]) if len(row) else None
 
 
 def scores(frame):
-    """What the scoreboard takes: item, row, column, seed, value."""
+    """What the scoreboard takes: item, row, column, seed, value.
+
+    >>> frame = pd.DataFrame({"dataset": ["Adult"], "method": "bifkit", "seed": 100, "error": "", "local_1": 80.0,
+    ...                       "global_1": 78.0})
+    >>> scores(frame).dropna()[["row", "column", "value"]].values.tolist()
+    [['bifkit (local)', 'Adult k=1', 80.0], ['bifkit (global)', 'Adult k=1', 78.0]]
+    """
     cells = tidy(frame)
     cells = cells[~cells["method"].isin(SEARCHES)]
     return pd.DataFrame({"item": "table2", "row": cells["method"] + " (" + cells["kind"] + ")",

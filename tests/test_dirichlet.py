@@ -4,6 +4,8 @@ Monte Carlo comparisons are z-scores: 200 random distributions are drawn from wi
 form must lie where the standard error of the sample says, in the worst case and on average.
 """
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import torch
@@ -119,6 +121,28 @@ def test_order_and_top_by_monte_carlo():
         assert np.isclose(ours.sum(), k) and np.abs(ours - brute).max() < 5.5 * np.sqrt(0.5 / DRAWS)
     assert np.isclose(d.probability_top([2.0, 1.0])[0], d.probability_greater([2.0, 1.0], 0, 1), atol=0.02)
     assert np.array_equal(d.probability_top([2.0, 1.0, 3.0], 3), [1, 1, 1])
+
+
+def test_many_rows_are_answered_as_well_as_few():
+    """Every row has its own 4000 draws, however many there are: exact for two features, brute force for more."""
+    rng = np.random.default_rng(6)
+    alpha = rng.gamma(1.0, size=(150, 2)) + 0.05
+    error = d.probability_top(alpha)[:, 0] - stats.beta.sf(0.5, *alpha.T)
+    assert np.sqrt((error**2).mean()) < 0.009 and abs(error.mean()) < 0.003  # 0.5 / sqrt(4000) = .008, independent
+    alpha = rng.gamma(1.0, size=(6, 5)) + 0.05
+    brute = [(np.argsort(np.argsort(-rng.dirichlet(a, 20_000), 1), 1) < 2).mean(0) for a in alpha]
+    rows = d.probability_top(np.tile(alpha, (10, 1)), 2)  # 60 rows
+    assert np.allclose(rows[:6], brute, atol=0.05) and np.array_equal(rows[6:12], rows[:6])  # a row's answer is its own
+    assert d.probability_top(alpha[:0]).shape == (0, 5)
+
+
+def test_memory_for_the_top_is_bounded():
+    alpha = np.ones(1000)
+    tracemalloc.start()
+    p = d.probability_top(alpha, 500, draws=3000)  # three million cells
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 50e6 and np.isclose(p.sum(), 500) and np.abs(p - 0.5).max() < 5 * 0.5 / 3000**0.5
 
 
 def test_group_sums_by_monte_carlo():

@@ -1,5 +1,6 @@
 """Bad input is refused at the door with a sentence; odd but legitimate input passes, with at most one warning."""
 
+import re
 import warnings
 
 import numpy as np
@@ -263,6 +264,31 @@ def test_columns_that_differ_late_are_no_duplicates():
     tall[5990, 2] = 1.0
     with pytest.warns(UserWarning, match="1 duplicate column"):
         door.warn_oddities(tall, ["a", "b", "c"])
+
+
+# probabilities where logits are expected
+
+ENDS = {"softmax": (2, nn.Softmax(1), "rows sum to 1.*last softmax"), "sigmoid": (1, nn.Sigmoid(), "last sigmoid")}
+
+
+@BOTH
+@pytest.mark.parametrize("end", ENDS)
+def test_probabilities_give_exactly_one_warning(kind, end):
+    outputs, last, advice = ENDS[end]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        _fit(kind, nn.Sequential(_g(outputs), last), restarts=2)
+    assert len(caught) == 1 and caught[0].category is UserWarning and caught[0].filename == __file__
+    assert re.search(f"g must return logits.*{advice}", str(caught[0].message))
+
+
+def test_logits_and_quantities_pass_in_silence():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        door.warn_probabilities(torch.tensor([[0.2, 0.7], [0.5, 0.5]]), "categorical")  # in [0, 1], but no sum of one
+        door.warn_probabilities(torch.tensor([[1.5, -0.5], [0.5, 0.5]]), "categorical")  # sums of one
+        door.warn_probabilities(torch.tensor([[0.2], [1.2]]), "binary")
+        _fit(GlobalBIF, nn.Sequential(_g(1), nn.Sigmoid()), y=X[:, 0] * 1.0)  # a regression may stay in [0, 1]
 
 
 # freezing

@@ -65,7 +65,7 @@ def test_every_epoch_visits_rows_at_most_once_and_steps_add_up(monkeypatch):
 
 @BOTH
 def test_the_elbo_rises(kind):
-    history = _bif(kind, min_steps=200).fit(X, Y).history_
+    history = _bif(kind, min_steps=100).fit(X, Y).history_
     assert len(history) == 1 and len(history[0]) == 20 and history[0][-1] > history[0][0]
 
 
@@ -161,14 +161,14 @@ def test_the_local_explanation_finds_each_rows_own_features():
 
 @BOTH
 def test_groups_in_three_notations_are_one_fit(kind):
-    expected = _alpha(kind, groups={"left": ["x0", "x1"], "right": ["x2", "x3"]})
+    expected = _alpha(kind, groups={"left": ["x0", "x1"], "right": ["x2", "x3"]}, min_steps=5)
     assert expected.shape[-1] == 2
     for groups in ([["x0", "x1"], ["x2", "x3"]], [0, 0, 1, 1], np.array([7, 7, 9, 9]), {"l": [0, 1], "r": (2, 3)}):
-        assert np.array_equal(_alpha(kind, groups=groups), expected)
+        assert np.array_equal(_alpha(kind, groups=groups, min_steps=5), expected)
 
 
 def test_a_group_that_matters_is_found_under_its_name():
-    p = _bif(GlobalBIF, min_steps=200, groups={"pair": ["x1", "x3"]}).fit(X, Y).explain()
+    p = _bif(GlobalBIF, min_steps=100, groups={"pair": ["x1", "x3"]}).fit(X, Y).explain()
     assert p.feature_names == ["pair", "x0", "x2"] and p.top(1) == ["pair"]
     alone = _alpha(GlobalBIF, groups=[[0], [1], [2], [3]])
     assert np.array_equal(alone, _alpha(GlobalBIF))
@@ -181,6 +181,43 @@ def test_names_and_index_follow_the_frame():
     assert out.columns.tolist() == ["age", "sex", "job", "pay"] and out.index.equals(frame.index[10:20])
     assert np.array_equal(fitted.explain(X).alpha, _alpha(LocalBIF))  # names change no number
     assert _bif(GlobalBIF, feature_names=list("abcd")).fit(X, Y).explain().feature_names == list("abcd")
+
+
+def test_names_come_from_the_frame_that_is_explained_where_fit_had_none(tmp_path):
+    frame = pd.DataFrame(X, columns=["age", "sex", "job", "pay"])
+    fitted = _bif(LocalBIF, min_steps=2).fit(X, Y)
+    fitted.save(tmp_path / "e.bif")
+    for explainer in (fitted, LocalBIF.load(tmp_path / "e.bif")):
+        assert explainer.explain(frame[:3]).feature_names == ["age", "sex", "job", "pay"]
+        assert explainer.explain(X).feature_names == ["x0", "x1", "x2", "x3"]  # nothing is remembered
+    grouped = _bif(LocalBIF, min_steps=2, groups={"x3": [0, 1], "b": ["x3"]}).fit(X, Y).explain(frame)
+    assert grouped.feature_names == ["x3", "b", "job"]  # groups keep the names they were given
+    for rows, names in ((frame, None), (X, list("abcd")), (frame.set_axis(["x0", "x1", "x2", "x3"], axis=1), None)):
+        named = _bif(LocalBIF, min_steps=2, feature_names=names).fit(rows, Y)
+        with pytest.raises(ValueError, match="columns are not those of fit, in their order"):
+            named.explain(frame[["pay", "age", "sex", "job"]])
+
+
+@BOTH
+@PRESETS
+def test_labels_only_score_a_fit_to_a_soft_target(kind, preset, tmp_path):
+    g, y = _linear([[0, -3, 0, 0], [0, 3, 0, 0]]), np.where(np.arange(400) < 100, 1 - Y, Y)  # g errs on a quarter
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with_y = _bif(kind, g, preset, target="soft", min_steps=5).fit(X, y)
+        without = _bif(kind, g, preset, target="soft", min_steps=5).fit(X)
+    assert with_y.score_ == 0.75 and without.score_ is None
+    assert np.array_equal(with_y.explain(X).alpha, without.explain(X).alpha)
+    with_y.save(tmp_path / "e.bif")
+    assert kind.load(tmp_path / "e.bif").score_ == 0.75
+
+
+@BOTH
+def test_the_score_of_one_logit_and_of_a_regression(kind):
+    assert _bif(kind, _one_logit(), min_steps=5).fit(X, Y).score_ == 1
+    quantity = X[:, 1] * 6 + X[:, 0]
+    expected = 1 - (X[:, 0] ** 2).sum() / (400 * quantity.var())  # what g misses is X0
+    assert _bif(kind, _one_logit(), min_steps=5).fit(X, quantity).score_ == pytest.approx(expected, abs=1e-6)
 
 
 def test_rows_are_explained_one_by_one():

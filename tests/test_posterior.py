@@ -47,7 +47,7 @@ def test_local_answers_are_the_rows_own():
         assert np.array_equal(row.mean, LOCAL.mean[i]) and np.array_equal(row.sd, LOCAL.sd[i])
         assert np.array_equal(row.interval()[1], LOCAL.interval()[1][i]) and row.top(2) == LOCAL.top(2)[i]
         assert row.probability_greater(0, 1) == LOCAL.probability_greater(0, 1)[i]
-        assert np.allclose(row.probability_top(2), LOCAL.probability_top(2)[i], atol=0.08)
+        assert np.allclose(row.probability_top(2), LOCAL.probability_top(2)[i], atol=0.04)
         assert np.array_equal(row.group([0, 0, 1, 1]).alpha, LOCAL.group([0, 0, 1, 1]).alpha[i])
 
 
