@@ -1,12 +1,12 @@
 """Differentially private training (DP-SGD) and the ledger of what it guarantees.
 
 Training
-    ``dp_train`` runs DP-SGD with Opacus' own parts: its Poisson sampler, its ghost clipping (per-sample norms
-    without per-sample gradients, the fastest mode on a CPU) and its noisy optimiser. Each step takes every
-    row with probability q = batch_size / N, clips each row's gradient to norm C, sums, adds N(0, (sigma C)^2)
-    to every coordinate, divides by the *expected* batch size and hands the result to Adam. The parts are put
-    together here because ``PrivacyEngine`` would replace q by 1 / len(loader), rounding it. sigma = 0 runs
-    the same code without noise: the non-private reference is trained and clipped like the private models.
+    ``dp_train`` runs DP-SGD with Opacus' own parts: its Poisson sampler, its ghost clipping (per-sample norms without
+    per-sample gradients, the fastest mode on a CPU) and its noisy optimiser. Each step takes every row with probability
+    q = batch_size / N, clips each row's gradient to norm C, sums, adds N(0, (sigma C)^2) to every coordinate, divides
+    by the *expected* batch size and hands the result to Adam. The parts are put together here because
+    ``PrivacyEngine`` would replace q by 1 / len(loader), rounding it. sigma = 0 runs the same code without noise: the
+    non-private reference is trained and clipped like the private models.
 
 Accounting
     The guarantee is (epsilon, delta) for adding or removing one row (one record, not one person). ``ledger``
@@ -23,9 +23,9 @@ Accounting
     sequential     every row once an epoch in fixed slices, no amplification    replace one row
     ============== ============================================================ ==================
 
-    ``paper`` reproduces the paper's noise table (supplement, "Feature importance vs privacy"). Replacing a
-    row moves the clipped sum by up to 2C, so ``paper`` and ``sequential`` ask for noise of 2 sigma C. The
-    authors' code added it, but cut its batches in a fixed order, for which ``sequential`` is what holds.
+    ``paper`` reproduces the paper's noise table (supplement, "Feature importance vs privacy"). Replacing a row moves
+    the clipped sum by up to 2C, so ``paper`` and ``sequential`` ask for noise of 2 sigma C. The authors' code added
+    it, but cut its batches in a fixed order, for which ``sequential`` is what holds.
 
 >>> [round(float(paper_epsilon(s)), 2) for s in (2.3, 17)]
 [4.01, 0.48]
@@ -112,8 +112,8 @@ class _Training:
         params = [p for p in model.parameters() if p.requires_grad]
         inner = (torch.optim.SGD(params, lr=lr, weight_decay=weight_decay) if optimizer == "sgd"
                  else torch.optim.AdamW(params, lr=lr, weight_decay=weight_decay, foreach=True))
-        self.optimizer = DPOptimizerFastGradientClipping(inner, noise_multiplier=noise, max_grad_norm=clip,
-                                                         expected_batch_size=batch_size, generator=noises)
+        self.optimizer = DPOptimizerFastGradientClipping(
+            inner, noise_multiplier=noise, max_grad_norm=clip, expected_batch_size=batch_size, generator=noises)
         self.accountant = PRVAccountant()  # named, because Opacus' defaults differ between its classes
         self.optimizer.attach_step_hook(self.accountant.get_optimizer_hook_fn(sample_rate=self.rate))
         self.loss = DPLossFastGradientClipping(self.module, self.optimizer, nn.BCEWithLogitsLoss(), "mean")
@@ -131,23 +131,21 @@ def _check(model, X, y, *, noise, clip, epochs, batch_size):
     if noise < 0 or clip <= 0:
         raise ValueError(f"noise must be >= 0 and clip > 0; got noise={noise}, clip={clip}")
     if not 1 <= batch_size <= len(X) or epochs < 1:
-        raise ValueError(f"batch_size must lie in 1..{len(X)}, the number of rows, and epochs be at least 1; "
-                         f"got {batch_size} and {epochs}")
+        raise ValueError(f"batch_size must lie in 1..{len(X)} (rows) and epochs be >= 1; got {batch_size}, {epochs}")
     if set(np.unique(y)) - {0, 1}:
         raise ValueError(f"dp_train takes labels 0 and 1; got {np.unique(y)[:5]}")
     if any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in model.modules()):
-        raise ValueError("BatchNorm mixes the rows of a batch: no per-sample gradient, no guarantee. "
-                         "Use mlp(..., batch_norm=False)")
+        raise ValueError("BatchNorm mixes a batch's rows, so no guarantee holds: use mlp(..., batch_norm=False)")
 
 
-def dp_train(model, X, y, *, noise, clip=1.0, epochs=20, batch_size=1000, lr=1e-2, weight_decay=0.0,
-             delta=DELTA, seed=0, optimizer="adam"):
+def dp_train(model, X, y, *, noise, clip=1.0, epochs=20, batch_size=1000, lr=1e-2, weight_decay=0.0, delta=DELTA,
+             seed=0, optimizer="adam"):
     """Train a one-logit ``model`` with DP-SGD in place; returns it frozen, with its ``PrivateRun``.
 
-    ``noise`` is sigma, the sd of the noise as a multiple of ``clip``; 0 keeps clipping and sampling and drops
-    the noise. Clip 1, Adam and lr 1e-2 keep AUC monotone in sigma on Adult (paper, supplement: network
-    100-20, 20 epochs). ``weight_decay`` is decoupled from the gradient, hence costs no privacy. Runs of one
-    seed that differ only in ``noise`` draw the same batches.
+    ``noise`` is sigma, the sd of the noise as a multiple of ``clip``; 0 keeps clipping and sampling and drops the
+    noise. Clip 1, Adam and lr 1e-2 keep AUC monotone in sigma on Adult (paper, supplement: network 100-20, 20 epochs).
+    ``weight_decay`` is decoupled from the gradient: no privacy spent. Runs of one seed that differ only in ``noise``
+    draw the same batches.
 
     >>> from bifkit.models import mlp
     >>> X = np.random.default_rng(0).normal(size=(500, 2)).astype("float32"); y = (X[:, 0] > 0).astype(int)
@@ -158,8 +156,8 @@ def dp_train(model, X, y, *, noise, clip=1.0, epochs=20, batch_size=1000, lr=1e-
     _check(model, X, y, noise=noise, clip=clip, epochs=epochs, batch_size=batch_size)
     seed_all("dp_train", seed)
     X, y = (torch.as_tensor(np.asarray(a), dtype=torch.float32) for a in (X, y))
-    t = _Training(model, len(X), noise=noise, clip=clip, epochs=epochs, batch_size=batch_size, lr=lr,
-                  weight_decay=weight_decay, seed=seed, optimizer=optimizer)
+    t = _Training(model, len(X), noise=noise, clip=clip, epochs=epochs, batch_size=batch_size, lr=lr, seed=seed,
+                  weight_decay=weight_decay, optimizer=optimizer)
     sizes = []
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Full backward hook is firing")  # inputs need no gradient
@@ -185,8 +183,7 @@ def _quiet():
 def paper_epsilon(sigma, *, sample_rate=PAPER_RATE, steps=PAPER_STEPS, delta=DELTA) -> float:
     """The paper's bound: autodp, subsampling without replacement (Wang et al., Theorem 27), old conversion.
 
-    NaN where autodp's finite differences lose their digits (much noise): such a value exceeds what the same
-    steps without any subsampling cost.
+    NaN where autodp's finite differences lose their digits (much noise) and exceed the cost without subsampling.
 
     >>> round(float(paper_epsilon(4.4)), 2)
     1.94
@@ -255,8 +252,7 @@ def epsilons(noise, sample_rate, steps, delta=DELTA, *, epochs=20) -> dict:
         renyi = float(rdp.get_epsilon(delta, alphas=ORDERS))
     return {"paper": paper_epsilon(noise, sample_rate=sample_rate, steps=steps, delta=delta),
             "autodp_poisson": poisson, "opacus_rdp": renyi, "prv": prv(noise, sample_rate, steps, delta),
-            "gdp": float(gdp.get_epsilon(delta)),
-            "sequential": gaussian_epsilon(noise / math.sqrt(epochs), delta)}
+            "gdp": float(gdp.get_epsilon(delta)), "sequential": gaussian_epsilon(noise / math.sqrt(epochs), delta)}
 
 
 def noise_for(epsilon, *, sample_rate, steps, delta=DELTA) -> float:
@@ -283,8 +279,7 @@ def noise_for(epsilon, *, sample_rate, steps, delta=DELTA) -> float:
 def ledger(runs) -> pd.DataFrame:
     """The privacy ledger: one row a run and accountant, what it assumes, and whether it holds for the run.
 
-    ``runs`` are ``PrivateRun`` objects. ``holds`` says whether the accountant's assumptions are those of the
-    run; ``quote`` marks the one to report, the tightest that holds.
+    ``holds``: the accountant's assumptions are those of the run; ``quote`` marks the tightest of these, to report.
 
     >>> facts = dict(clip=1.0, sample_rate=PAPER_RATE, steps=580, delta=1e-5, rows=29304, epochs=20)
     >>> book = ledger([PrivateRun(noise=8.4, **facts)])

@@ -2,8 +2,9 @@
 
 Public are the functions and classes of a module that do not start with an underscore, and the methods and properties
 of its public classes. Functions, classes and the members of what ``bifkit`` exports (inherited ones too) need an
-example; a method of any other class, and what belongs to one study (``experiments``), needs a docstring. The sources say which names there are, doctest's own finder
-which examples run: one that a decorator hides from doctest, or that is skipped, does not count.
+example; a method of any other class, and what belongs to one study (``experiments``), needs a docstring. The sources
+say which names there are, doctest's own finder which examples run: one that a decorator hides from doctest, or that is
+skipped, does not count.
 """
 
 import ast
