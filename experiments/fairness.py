@@ -1,0 +1,300 @@
+"""Fairness study: what a fair classifier's explanation looks like (supplement, "Fairness vs feature importance").
+
+A run is a seed and a classifier with all its explanations: ``fair``, adversarially trained, with its snapshots and
+the control (lambda 0, same minibatches), or ``baseline``, trained separately and unconstrained.
+
+Parts. Adult has 3122 black people, of whom a classifier predicts some hundred positive in a fifth of the rows: the
+p%-rule of one model then differs by 7 points between two random parts. So rows are *dealt* rather than drawn: sorted
+by race, sex, income, married or not, capital gain or none, and education, and each run of ten neighbours divided at
+random, 4 to training and 3 each to parts A and B. That halves the variance, and every row still lands in a part
+with the same probability. Each held-out part serves once: in fold 0 snapshots are chosen on A and reported on B, in
+fold 1 the other way round; a seed's value is the mean of its folds.
+
+Explanations. The reference (pre-trained state) has an explainer seed of its own and every other state another one,
+the same for all, so that each divergence holds what reseeding alone makes of it. Explainers see 8000 training rows.
+"""
+
+import json
+
+import numpy as np
+import pandas as pd
+
+from bifkit import GlobalBIF, Posterior
+from bifkit import divergence as dv
+from bifkit.baselines import INVASE
+from bifkit.fairness import LEVELS, adversarial_train, carried_gap, p_rule, report, unconstrained
+from bifkit.models import freeze, mlp, train
+from bifkit.report import cell
+from bifkit.seeding import derive, seed_all
+from data_prep.adult import FEATURES, load_adult_fair
+
+SEEDS = range(5)
+CLASSIFIERS = ["fair", "baseline"]
+EXPLAINERS = {"rank": "bifkit", "paper": "BIF as printed", "invase": "INVASE"}
+MEASURES = {"rank": dv.dirichlet_kl, "paper": dv.dirichlet_kl, "invase": dv.bernoulli_kl}
+PRESETS = {"rank": {}, "paper": {"draws": 1}}  # the paper's BIF: a single sample, prior .1
+SENSITIVE = ("race", "sex")
+FOLDS = (("A", "B"), ("B", "A"))  # chosen on, reported on
+ROWS, ITERATIONS = 30_940, 160
+NAMES = [f for f in FEATURES if f not in SENSITIVE]
+LEVEL_NAMES = [str(level) for level in LEVELS]
+STATES = ["baseline", "pre-trained", *LEVEL_NAMES, *(f"control:{level}" for level in LEVELS)]
+REFERENCES = ("pre-trained", "baseline")
+
+
+def grid(profile="paper", *, seeds=SEEDS):
+    """The runs of the study: five seeds, or at smoke size one seed and few rows.
+
+    >>> len(grid()), len(grid("smoke"))
+    (10, 2)
+    """
+    size = {"rows": 6000, "iterations": 20} if profile == "smoke" else {"rows": ROWS, "iterations": ITERATIONS}
+    return [{"seed": s, "classifier": c, **size} for c in CLASSIFIERS for s in ([0] if profile == "smoke" else seeds)]
+
+
+def deal(keys, hand, rng):
+    """The part of each row: rows sorted by ``keys``, each run of neighbours dealt the parts of ``hand`` at random.
+
+    >>> part = deal([np.array([0, 1, 0, 1])], "AB", np.random.default_rng(0))
+    >>> sorted(part[[0, 2]].tolist()), sorted(part[[1, 3]].tolist())
+    (['A', 'B'], ['A', 'B'])
+    """
+    n, k = len(keys[0]), len(hand)
+    order = np.lexsort([rng.random(n), *keys[::-1]])  # ties at random
+    hands = np.argsort(rng.random((n // k + 1, k)), axis=1).ravel()[:n]
+    part = np.empty(n, dtype=f"U{max(map(len, hand))}")
+    part[order] = np.asarray(list(hand))[hands]
+    return part
+
+
+def parts(seed, rows=ROWS):
+    """{"train", "A", "B": (X, y, {attribute: 0/1})}, standardised on the training part."""
+    data = load_adult_fair(0)  # all rows; the parts are dealt here
+    by_name = vars(data) | data.extra
+    X, y, *Z = (np.concatenate([by_name[f"{c}_{p}"] for p in ("train", "val", "test")]) for c in ("X", "y", *SENSITIVE))
+    columns = dict(zip(data.feature_names, X.T, strict=True))
+    married = np.unique(columns["marital-status"], return_inverse=True)[1] == 2  # Married-civ-spouse
+    gain = columns["capital-gain"] > columns["capital-gain"].min()
+    rng = np.random.default_rng(derive("fairness", seed, "parts"))
+    keep = np.sort(rng.permutation(len(y))[:rows])
+    keys = [k[keep] for k in (*Z, y, married, gain, columns["education-num"])]
+    part = np.full(len(y), "unused")
+    part[keep] = deal(keys, ["train"] * 4 + ["A"] * 3 + ["B"] * 3, rng)
+    mean, sd = X[part == "train"].mean(0), X[part == "train"].std(0)
+    return {p: ((X[part == p] - mean) / sd, y[part == p],
+                dict(zip(SENSITIVE, (z[part == p] for z in Z), strict=True))) for p in ("train", "A", "B")}
+
+
+def run(*, seed, classifier, rows=ROWS, iterations=ITERATIONS):
+    """Measures on held-out rows and explaining vectors, by state: ``baseline``; ``pre-trained``, ``reseeded`` (the
+    same, explained with another seed), ``0:44`` ... ``1:96`` (fold and level), ``control:44`` ... (steps of fold 0)."""
+    if classifier not in CLASSIFIERS:
+        raise ValueError(f"classifier must be one of {', '.join(CLASSIFIERS)}; got {classifier!r}")
+    data, out, seen, quick = parts(seed, rows), {}, {}, rows < ROWS
+    if classifier == "baseline":
+        models, at = {0: unconstrained(*data["train"][:2], seed=seed)}, {"baseline": 0}
+    else:
+        models, at, out = _fair(data, seed, iterations)
+    seed_all("fairness", seed, classifier)
+
+    def explained(explainer, state):
+        stream = "reference" if state in REFERENCES else "levels"
+        key = explainer, at[state], stream  # levels 44 are often the pre-trained state itself: fitted once
+        if key not in seen:
+            seen[key] = _explain(explainer, models[at[state]], data, derive("fairness", seed, stream), quick)
+        return seen[key]
+
+    for explainer in EXPLAINERS:
+        found = {s: explained(explainer, s) for s in at if explainer != "invase" or s[:2] not in ("1:", "co")}
+        out[explainer] = {state: vector for state, (vector, _) in found.items()}
+    out["invase_reached"] = {state: reached for state, (_, reached) in found.items()}
+    out["measures"] = {s: [report(models[m], *data[FOLDS[f][1]]) for f in ([int(s[0])] if s[0] in "01" else [0, 1])]
+                       for s, m in at.items() if s != "reseeded"}
+    out["carried"] = {s: {z: carried_gap(models[m], data["B"][0], data["B"][2][z]).round(5).tolist() for z in SENSITIVE}
+                      for s, m in at.items() if s in (*REFERENCES, f"0:{LEVELS[-1]}")}
+    out |= _guesses(data, seed, quick) if classifier == "fair" else {}
+    return out | {"auc": float(np.mean([r["auc"] for r in out["measures"][next(iter(at))]]))}
+
+
+def _fair(data, seed, iterations):
+    """({number: model}, {state: number}, what to record) of the fair classifier and its control."""
+    fair = adversarial_train(*data["train"], iterations=iterations, seed=seed)
+    measured = [fair.on(*data[choose]) for choose, _ in FOLDS]
+    chosen = {f"{fold}:{level}": measured[fold].choose(level) for fold in (0, 1) for level in LEVELS}
+    last = max(chosen[f"0:{level}"] for level in LEVELS)
+    control = adversarial_train(*data["train"], lambdas=dict.fromkeys(SENSITIVE, 0.0), seed=seed, iterations=last)
+    at = {"pre-trained": 0, "reseeded": 0, **chosen}
+    models = {i: fair.model(i) for i in at.values()}
+    at |= {f"control:{level}": -chosen[f"0:{level}"] for level in LEVELS}  # minus: 0 is the state they share
+    models |= {-i: control.model(i) for i in (-at[f"control:{level}"] for level in LEVELS) if i}
+    path = measured[0].history[::10].round(4).to_dict("list")
+    return models, at, {"chosen": chosen, "path": path}
+
+
+def _explain(explainer, model, data, seed, quick):
+    """(vector, what is reached): alpha of a global BIF, or INVASE's mean selection probabilities and its measures."""
+    X, y = (part[:8000] for part in data["train"][:2])
+    if explainer == "invase":  # the classifier stays frozen, only the selector learns
+        rival = INVASE(classifier=model, seed=seed, iterations=20 if quick else None).fit(*data["train"][:2])
+        X, y, Z = data["B"]
+        vector, p = rival.scores(X).mean(0), rival.predict_proba(X)[:, 1]
+        reached = {"accuracy": float(((p > 0.5) == y).mean()), "p_rule": p_rule(p, Z["race"])}
+    else:
+        size = {"epochs": 1, "min_steps": 20} if quick else {}
+        bif = GlobalBIF(model, explainer, seed=seed, feature_names=NAMES, **PRESETS[explainer], **size).fit(X, y)
+        vector, reached = bif.explain().alpha, None
+    return [round(float(v), 5) for v in vector], reached
+
+
+def _guesses(data, seed, quick):
+    """Networks that guess the attributes from the same features, explained: which features give them away?"""
+    out = {}
+    for name in SENSITIVE:
+        X, target = data["train"][0][:8000], data["train"][2][name][:8000]
+        seed_all("proxies", seed, name)
+        guess = freeze(train(mlp([X.shape[1], 32, 32, 32, 1], dropout=0.2), X, target, lr=1e-3, epochs=10,
+                             batch_size=128, weight_decay=0.0, seed=derive("proxies", seed, name)))
+        out[f"proxies_{name}"] = _explain("rank", guess, data, derive("fairness", seed, "levels"), quick)[0]
+        out[f"guess_auc_{name}"] = report(guess, data["A"][0], data["A"][2][name], {})["auc"]
+    return out
+
+
+def stored(frame, column):
+    """{seed: what its runs stored in a column, the two classifiers' states together}."""
+    good, out = frame[frame["error"].fillna("") == ""], {}
+    for seed, text in zip(good["seed"], good.get(column, pd.Series(dtype=str)), strict=False):
+        if isinstance(text, str) and text:
+            found = json.loads(text)
+            out[seed] = out.get(seed, {}) | found if isinstance(found, dict) else found
+    return out
+
+
+def _vectors(frame, explainer, reference="pre-trained"):
+    return {s: v for s, v in stored(frame, explainer).items() if {reference, "reseeded"} <= set(v)}
+
+
+def states(frame):
+    """A row a state and seed, the folds averaged: AUC, accuracy and the fairness measures on held-out rows."""
+    lines = [{"state": s.split(":")[1] if s[0] in "01" else s, "seed": seed, **line}
+             for seed, found in stored(frame, "measures").items() for s, part in found.items() for line in part]
+    columns = ["auc", "accuracy"] + [f"{m}_{z}" for m in ("p_rule", "parity", "odds") for z in SENSITIVE]
+    return pd.DataFrame(lines, columns=["state", "seed", *columns]).groupby(["state", "seed"], as_index=False).mean()
+
+
+def levels(frame):
+    """Mean and standard error over seeds of every measure, a row a state; panel 1 and what goes beyond the paper."""
+    by = states(frame).drop(columns="seed").groupby("state").agg(["mean", "sem"])
+    return by.reindex([s for s in STATES if s in by.index])
+
+
+def shown(frame):
+    """``levels`` as text: mean ± standard error; shares in percent."""
+    table = levels(frame)
+    scale = {c: 1 if c.startswith("p_rule") else 100 for c in table.columns.get_level_values(0)}
+    return pd.DataFrame({c: [cell(k * m, k * e) for m, e in table[c].to_numpy()] for c, k in scale.items()},
+                        index=table.index)
+
+
+def divergences(frame, explainer, reference="pre-trained"):
+    """Panels 2 and 3: divergence from the reference's explanation, a row a level and seed, the folds averaged.
+
+    Columns level, seed, kl, and for the same seed ``control`` and ``reseeded``, the floors (pre-trained state only).
+    """
+    vectors = _vectors(frame, explainer, reference)
+
+    def far(name):
+        e = [(0, s, v[reference]) for s, v in vectors.items()]
+        e += [(level, s, v[n]) for s, v in vectors.items() for level in LEVELS if (n := name.format(level)) in v]
+        return dv.paired(e, reference=0, measure=MEASURES[explainer]).set_index(["level", "seed"])["kl"]
+
+    if not vectors:
+        return pd.DataFrame(columns=["level", "seed", "kl", "control", "reseeded"])
+    folds = [f for f in (far("0:{}"), far("1:{}")) if len(f)]
+    out = pd.DataFrame({"kl": pd.concat(folds).groupby(["level", "seed"]).mean()})
+    return out.assign(control=far("control:{}").reindex(out.index), reseeded=far("reseeded")).reset_index()
+
+
+def curve(frame, explainer, reference="pre-trained"):
+    """Mean and se over seeds of ``divergences``, with the floors: between seeds at a level, between references."""
+    by = divergences(frame, explainer, reference).groupby("level")
+    table = by.agg(mean=("kl", "mean"), se=("kl", "sem"), control=("control", "mean"), reseeded=("reseeded", "mean"))
+    if vectors := _vectors(frame, explainer, reference):
+        e = [(level, s, v[f"0:{level}" if level else reference]) for s, v in vectors.items() for level in (0, *LEVELS)]
+        floors = dv.floor(e, measure=MEASURES[explainer]).set_index("level")["floor"]
+        table["floor"], table["floor_reference"] = floors.reindex(table.index), floors[0]
+    return table.reset_index()
+
+
+def importances(frame, explainer="rank"):
+    """Panel 4: mean importance, its 95 % interval (averaged over folds and seeds), its sd ``between`` the seeds."""
+    lines = [Posterior(alpha, NAMES).to_frame().rename_axis("feature").reset_index().assign(
+                 state=key.split(":")[1] if key[0] in "01" else key, seed=seed)
+             for seed, vectors in _vectors(frame, explainer).items() for key, alpha in vectors.items()]
+    if not lines:
+        return pd.DataFrame(columns=["state", "feature", "mean", "lower", "upper", "between"])
+    table = pd.concat(lines)[["state", "feature", "seed", "mean", "lower", "upper"]]
+    by = table.groupby(["state", "feature", "seed"]).mean().groupby(["state", "feature"])
+    order = pd.MultiIndex.from_product([STATES, NAMES], names=["state", "feature"])
+    return by.mean().assign(between=by["mean"].std(ddof=1)).reindex(order).dropna(subset="mean").reset_index()
+
+
+def changes(frame, explainer="rank"):
+    """How each importance moves from the pre-trained state to the fairest level: mean, se, seeds that rise."""
+    lines = {}
+    for seed, v in _vectors(frame, explainer).items():
+        ends = [Posterior(v[k]).mean for k in ("pre-trained", f"0:{LEVELS[-1]}", f"1:{LEVELS[-1]}")]
+        lines[seed] = dict(zip(NAMES, (ends[1] + ends[2]) / 2 - ends[0], strict=True))
+    table = pd.DataFrame(lines, index=NAMES).T
+    out = pd.DataFrame({"change": table.mean(), "se": table.sem(), "rises": (table > 0).sum(), "seeds": len(table)})
+    return out if len(table) else out.iloc[:0]
+
+
+def selections(frame):
+    """Panel 2: what INVASE selects (mean probability above 1/2); accuracy and p%-rule with that, and with all."""
+    reached, measures = stored(frame, "invase_reached"), stored(frame, "measures")
+    lines = []
+    for seed, vectors in _vectors(frame, "invase").items():
+        for k, p in vectors.items():
+            whole = measures[seed]["pre-trained" if k == "reseeded" else k][0]
+            names = ", ".join(n for n, q in zip(NAMES, p, strict=True) if q > 0.5) or "none"
+            lines.append([seed, k.removeprefix("0:"), names, *reached[seed][k].values(), whole["accuracy"],
+                          whole["p_rule_race"]])
+    return pd.DataFrame(lines, columns=["seed", "state", "selected", "accuracy", "p%-rule", "accuracy, all", "p%, all"])
+
+
+def proxies(frame):
+    """What each feature carries of the gap between the groups (share predicted positive, points), by state.
+
+    Beside it, ``guess``: its importance (BIF) in a network that guesses the attribute from the same features.
+    """
+    carried, out = stored(frame, "carried"), {}
+    for name in SENSITIVE:
+        for state in (*REFERENCES, f"0:{LEVELS[-1]}"):
+            values = [v[state][name] for v in carried.values() if state in v]
+            out[name, state.removeprefix("0:")] = 100 * np.mean(values, axis=0) if values else np.nan
+        guess = [Posterior(a).mean for a in stored(frame, f"proxies_{name}").values()]
+        out[name, "guess"] = np.mean(guess, axis=0) if guess else np.nan
+    return pd.DataFrame(out, index=NAMES).dropna(how="all")
+
+
+def spearmans(frame):
+    """Spearman of the level with AUC and with each divergence: of the means over seeds, and the extremes of seeds."""
+    auc = states(frame).query("state in @LEVEL_NAMES").astype({"state": int})
+    lines = {("AUC", ""): auc.rename(columns={"state": "level", "auc": "kl"})}
+    lines |= {(f"KL, {name}", r): divergences(frame, e, r) for e, name in EXPLAINERS.items() for r in REFERENCES}
+    out = []
+    for (what, reference), part in lines.items():
+        if len(part):
+            wide = part.pivot(index="level", columns="seed", values="kl").sort_index()
+            by_level = pd.Series(wide.index, wide.index)
+            ranks = wide.corrwith(by_level, method="spearman")
+            mean = wide.mean(axis=1).corr(by_level, "spearman")
+            out.append([what, reference, mean, ranks.min(), ranks.max()])
+    return pd.DataFrame(out, columns=["of", "reference", "of the means", "least of seeds", "greatest of seeds"])
+
+
+def scores(frame):
+    """What the scoreboard takes: item, row, column, seed, value."""
+    level = states(frame).query("state in @LEVEL_NAMES")
+    return pd.DataFrame({"item": "fig_fairness", "row": "p%-rule on race", "column": level["state"],
+                         "seed": level["seed"], "value": level["p_rule_race"]})
