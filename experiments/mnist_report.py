@@ -1,0 +1,112 @@
+"""The tables, sentences and pictures of the MNIST study, from the rows of :mod:`experiments.mnist`.
+
+Where the digits are absent every function still answers: with empty cells, black pictures or ``not run``.
+"""
+
+import json
+
+import numpy as np
+import pandas as pd
+
+from bifkit import Posterior, pictures
+from bifkit.paper import numbers
+from experiments.mnist import KS, METHODS, RIVALS, SHOWN, SLOW
+
+COLUMNS = [f"k={k}" for k in KS]
+
+
+def good(frame):
+    """The runs that ended well."""
+    return frame[frame["error"].fillna("") == ""]
+
+
+def table(frame, score="acc"):
+    """(mean, standard deviation) over the seeds, a row a method, a column a k; empty where nothing was run.
+
+    ``score``: acc (the judge), sample (the judge on the slow explainers' sample), mask (what the choice of patches
+    alone gives away) or patches (how many are kept). INVASE has two rows: its own selection, which is what the paper
+    scores, and the k patches it finds most probable.
+    """
+    runs, rows = good(frame), {}
+    for method in [m for m in METHODS if m in set(frame["method"])]:
+        part = runs[runs["method"] == method]
+        rows[method] = part.reindex(columns=[f"{score}_{k}" for k in KS])
+        if method == "INVASE" and score != "sample":
+            rows["INVASE, top k"] = part.reindex(columns=[f"top_{score}_{k}" for k in KS])
+    return tuple(pd.DataFrame({m: f(v.astype(float)).to_numpy() for m, v in rows.items()}, index=COLUMNS).T
+                 for f in (lambda v: v.mean(), lambda v: v.std(ddof=1)))
+
+
+def verdicts(frame):
+    """A row a k: ours, the paper's BIF, the strongest other explainer on the same digits, the oracle.
+
+    ``lead`` is how far that other one is ahead of ours (negative: behind). What chooses its own number of patches
+    (INVASE's selection, LIME's segments) competes where it keeps no more than k on average (rounded).
+    """
+    (mean, _), (on_sample, _), (kept, _) = (table(frame, score) for score in ("acc", "sample", "patches"))
+    printed = numbers().query("item == 'mnist' and row == 'BIF'").set_index("column")["value"]
+    lead = mean.drop(index=["bifkit", "oracle"], errors="ignore") - mean.loc["bifkit"]
+    for method in [m for m in SLOW if m in lead.index]:
+        lead.loc[method] += mean.loc["bifkit"] - on_sample.loc["bifkit"]
+    lead = lead.where(kept.loc[lead.index].round() <= np.array(KS))
+    best, ours = lead.fillna(-np.inf).idxmax().where(lead.notna().any(), "-"), mean.loc["bifkit"]
+    out = pd.DataFrame({"bifkit": ours, "paper": printed, "above the paper": ours > printed, "best other": best,
+                        "lead": lead.max(), "best of all": lead.max() <= 0})
+    bound = mean.loc["oracle"] if "oracle" in mean.index else np.nan
+    return out.assign(oracle=bound, **{"share of the oracle": ours / bound})
+
+
+def judges(frame):
+    """A row a seed: what its judge makes of nothing, the ceiling at k=1, ours, and the best rival's."""
+    runs = good(frame)
+    if runs.empty:
+        return pd.DataFrame({"not run": []})
+    first = runs.pivot(index="seed", columns="method", values="acc_1")
+    others = first[[m for m in RIVALS if m in first and m not in SLOW]]
+    return pd.DataFrame({"8-ness of a black picture": runs.groupby("seed")["empty"].first(),
+                         "judge, whole digits": runs[runs["method"] == "bifkit"].set_index("seed")["judge_accuracy"],
+                         "oracle": first.get("oracle"), "bifkit": first["bifkit"], "best rival": others.max(axis=1)})
+
+
+def certainty(frame):
+    """Sentences on where the explanation is unsure, counted from our runs."""
+    runs = good(frame)
+    runs = runs[runs["method"] == "bifkit"]
+    if runs.empty:
+        return ["not run"]
+    m = runs[["unsure_2", "sure_2", "spread_3", "spread_8", "unsure_8"]].mean()
+    return [f"sum of the standard deviations, mean over digits: 3s {m['spread_3']:.2f}, 8s {m['spread_8']:.2f}",
+            f"of the tenth of the digits with the least certain explanation, {m['unsure_8']:.0%} are 8s",
+            f"the judge with k=2 reads right: {m['unsure_2']:.1%} of the least certain tenth, "
+            f"{m['sure_2']:.1%} of the most certain"]
+
+
+def shown(frame):
+    """The figure: (ten test digits (10, 784), {method: what it keeps (10, 784)}); black where nothing was run."""
+    rows = good(frame).set_index("method")
+    rows = rows[rows["figure"]]
+    if "bifkit" not in rows.index:
+        return np.zeros((SHOWN, 784)), {}
+    masks = {m: pictures.unpack(rows.loc[m, "kept"], (SHOWN, 784)) > 0 for m in METHODS if m in rows.index}
+    return pictures.unpack(rows.loc["bifkit", "images"], (2 * SHOWN, 784))[:SHOWN], masks
+
+
+def unsure(frame):
+    """The second picture: (images, local Posterior, titles) of the five least and the five most certain digits."""
+    names = [f"patch {i}" for i in range(49)]
+    rows = good(frame)
+    rows = rows[rows["figure"] & (rows["method"] == "bifkit")]
+    if rows.empty:
+        return np.zeros((SHOWN, 784)), Posterior(np.ones((SHOWN, 49)), names), ["not run"] * SHOWN
+    row = rows.iloc[0]
+    posterior = Posterior(np.array(json.loads(row["alpha"]))[SHOWN:], names)
+    titles = [f"{'38'[label]}, {spread:.2f}"
+              for label, spread in zip(json.loads(row["labels"])[SHOWN:], posterior.sd.sum(1), strict=True)]
+    return pictures.unpack(row["images"], (2 * SHOWN, 784))[SHOWN:], posterior, titles
+
+
+def scores(frame):
+    """What the scoreboard takes: item, row, column, seed, value; INVASE as in the paper, its own selection."""
+    out = [("mnist", row["method"], f"k={k}", row["seed"], row[f"acc_{k}"])
+           for row in good(frame).to_dict("records") if row["method"] != "oracle" for k in KS]
+    return pd.DataFrame(out, columns=["item", "row", "column", "seed", "value"])
