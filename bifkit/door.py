@@ -75,7 +75,8 @@ def check_X(X, *, width=None, feature_names=None, at_least=1):
                          "so at least two are needed")
     if not np.isfinite(values).all():
         bad = np.flatnonzero(~np.isfinite(values).all(0))
-        raise ValueError(f"X holds NaN or infinite values (first in column {bad[0]}, {len(bad)} columns in all): "
+        first = names[bad[0]] if names else bad[0]
+        raise ValueError(f"X holds NaN or infinite values (first in column {first}, {len(bad)} columns in all): "
                          "impute or drop them first")
     if width is not None and values.shape[1] != width:
         raise ValueError(f"X has {values.shape[1]} features, expected {width}")

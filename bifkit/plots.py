@@ -62,7 +62,7 @@ def importances(posterior, *, ax=None, prob=0.95, top=15, color=BLUE, sort=True,
     frame = posterior.to_global().to_frame(prob)
     if sort:
         frame = frame.sort_values("mean", ascending=False, kind="stable")
-    frame = frame.head(top)
+    total, frame = len(frame), frame.head(top)
     ax = axes(ax, (6, 0.9 + 0.28 * len(frame)))
     y = np.arange(len(frame))
     ax.hlines(y, frame["lower"], frame["upper"], color=color, alpha=0.5, lw=3)
@@ -70,7 +70,8 @@ def importances(posterior, *, ax=None, prob=0.95, top=15, color=BLUE, sort=True,
     ax.set_yticks(y, frame.index)
     ax.set_ylim(len(frame) - 0.5, -0.5)
     ax.set_xlim(left=0)
-    ax.set_xlabel(f"importance (mean and {prob:.0%} interval)")
+    part = "" if total == len(frame) else f"; first {len(frame)} of {total}"
+    ax.set_xlabel(f"importance (mean and {prob:.0%} interval{part})")
     ax.grid(axis="x", alpha=0.3)
     return ax
 
