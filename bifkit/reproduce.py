@@ -87,7 +87,7 @@ def execute(notebook: Path, output: Path, parameters: dict) -> None:
         papermill.execute_notebook(str(notebook), str(partial), parameters=parameters, kernel_name=KERNEL,
                                    cwd=str(notebook.parent), progress_bar=False, log_output=False,
                                    request_save_on_cell_execute=False, autosave_cell_every=0,
-                                   extra_arguments=["--IPKernelApp.log_level=40"])  # no chatter on stderr
+                                   extra_arguments=["--IPKernelApp.log_level=50"])  # no chatter on stderr
         os.replace(partial, output)
     except papermill.PapermillExecutionError as error:
         trace = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error.traceback)) or f"{error.ename}: {error.evalue}"
