@@ -70,8 +70,8 @@ def importances(posterior, *, ax=None, prob=0.95, top=15, color=BLUE, sort=True,
     ax.set_yticks(y, frame.index)
     ax.set_ylim(len(frame) - 0.5, -0.5)
     ax.set_xlim(left=0)
-    part = "" if total == len(frame) else f"; first {len(frame)} of {total}"
-    ax.set_xlabel(f"importance (mean and {prob:.0%} interval{part})")
+    part = "" if total == len(frame) else f"\nfirst {len(frame)} of {total}"
+    ax.set_xlabel(f"importance (mean and {prob:.0%} interval){part}")
     ax.grid(axis="x", alpha=0.3)
     return ax
 
