@@ -174,7 +174,7 @@ def dp_train(model, X, y, *, noise, clip=1.0, epochs=20, batch_size=1000, lr=1e-
 
 @contextmanager
 def _quiet():
-    """autodp and Opacus warn about overflow and the range of their orders in normal use."""
+    """autodp and Opacus warn in normal use: on their first import, about overflow and the range of their orders."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         yield
@@ -188,11 +188,11 @@ def paper_epsilon(sigma, *, sample_rate=PAPER_RATE, steps=PAPER_STEPS, delta=DEL
     >>> round(float(paper_epsilon(4.4)), 2)
     1.94
     """
-    from autodp import rdp_acct, rdp_bank
     if sigma == 0:
         return math.inf
-    account = rdp_acct.anaRDPacct()
     with _quiet():
+        from autodp import rdp_acct, rdp_bank
+        account = rdp_acct.anaRDPacct()
         account.compose_subsampled_mechanism(lambda a: rdp_bank.RDP_gaussian({"sigma": sigma}, a),
                                              sample_rate, coeff=steps, improved_bound_flag=True)
         eps = float(account.get_eps(delta))
@@ -243,9 +243,9 @@ def epsilons(noise, sample_rate, steps, delta=DELTA, *, epochs=20) -> dict:
     """
     if noise == 0:
         return dict.fromkeys(ASSUMES, math.inf)
-    from autodp.mechanism_zoo import NoisySGD_Mechanism
-    from opacus.accountants import GaussianAccountant, RDPAccountant
     with _quiet():
+        from autodp.mechanism_zoo import NoisySGD_Mechanism
+        from opacus.accountants import GaussianAccountant, RDPAccountant
         rdp, gdp = RDPAccountant(), GaussianAccountant()
         rdp.history = gdp.history = [(noise, sample_rate, steps)]
         poisson = float(NoisySGD_Mechanism(sample_rate, noise, steps).get_approxDP(delta))
