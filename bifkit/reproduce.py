@@ -147,6 +147,7 @@ def _run(args, parser) -> int:
         parser.error("--replay and --in-place show the paper's size: leave out --profile smoke")
     if smoke:
         os.environ["BIF_OUTPUT"] = os.environ.get("BIF_OUTPUT") or str(paths.root() / "build" / "smoke")
+        os.environ.setdefault("BIF_WORKERS", "1")  # starting a worker takes longer than a toy run
     parameters = {} if args.in_place else {"recompute": train, "profile": args.profile}
     notebooks = select(Path(args.folder or paths.notebooks()).resolve(), args.only)
     for notebook in notebooks:

@@ -57,7 +57,7 @@ def run(function, grid, *, name, recompute=False, workers=None) -> pd.DataFrame:
     """Train (``recompute=True``) or replay (the default) the runs of ``grid``, a row a run, in its order.
 
     ``function`` is importable and takes a grid row's keys as keyword arguments; it returns a flat dict of
-    scores. ``workers`` defaults to the number of cores.
+    scores. ``workers`` defaults to ``BIF_WORKERS`` or the number of cores.
 
     >>> from bifkit.study import toy
     >>> grid = [{"seed": seed, "size": 3} for seed in (0, 1)]
@@ -70,7 +70,7 @@ def run(function, grid, *, name, recompute=False, workers=None) -> pd.DataFrame:
         return rows.replay(grid, name)
     started, cache, code = time.monotonic(), _cache(name), provenance.fingerprint()
     keys = [_key(function, row, code) for row in grid]
-    workers = int(workers or joblib.cpu_count())
+    workers = int(workers or os.environ.get("BIF_WORKERS") or joblib.cpu_count())
     found = _train(function, keys, cache, workers, name)
     outcomes = [found[key] for key in keys]
     rows.store(grid, outcomes, name)
