@@ -21,6 +21,7 @@ from bifkit import paths
 from bifkit.baselines.invase import INVASE
 from bifkit.baselines.l2x import L2X
 from bifkit.evaluate import mcc, post_hoc_accuracy
+from bifkit.files import write_csv
 from data_prep.synthetic import NAMES, make_synthetic
 
 KEY = ["method", "dataset", "seed", "budget"]
@@ -97,7 +98,7 @@ def add(row):
     old = stored()
     same = (old[KEY].astype(str) == [str(row[k]) for k in KEY]).all(axis=1) if len(old) else []
     frame = pd.DataFrame(([] if old.empty else old[~same].to_dict("records")) + [row])
-    frame.sort_values(KEY).to_csv(FILE, index=False)
+    write_csv(frame.sort_values(KEY), FILE)
 
 
 def summary(frame=None) -> pd.DataFrame:

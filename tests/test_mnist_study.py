@@ -61,7 +61,8 @@ def test_both_methods_find_the_patch_that_tells(frame, method):
     With more patches the mask may hold the other class's dark patch as well, and need not give the label away.
     """
     row = frame[frame["method"] == method].iloc[0]
-    assert row["g_accuracy"] > 0.99 and row["judge_accuracy"] > 0.99 and min(row["acc_1"], row["acc_4"]) > 0.97
+    assert row["g_accuracy"] > 0.99 and row["judge_accuracy"] > 0.99
+    assert min(row["acc_1"], row["acc_2"], row["acc_4"]) > 0.97
     assert row["mask_1"] > 0.97
     y, mask = toy_digits().y_test[mnist.sample(200)[:10]], kept(frame, method)
     assert (mask.sum(1) == mnist.SHOWN_K).all()
