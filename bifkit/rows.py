@@ -16,6 +16,26 @@ from bifkit import paths
 from bifkit.files import write_csv
 
 RESERVED = ("seconds", "peak_mb", "error")
+NOT_RUN = "not run: "
+
+
+def finished(frame) -> pd.DataFrame:
+    """The runs that ended well.
+
+    >>> len(finished(pd.DataFrame({"seed": [0, 1], "error": ["", "ValueError: x"]})))
+    1
+    """
+    return frame[frame["error"].fillna("") == ""]
+
+
+def not_run(frame) -> dict[str, str]:
+    """{data set: reason} of the data sets that are absent here.
+
+    >>> not_run(pd.DataFrame({"dataset": ["Adult"], "error": ["not run: no network"]}))
+    {'Adult': 'no network'}
+    """
+    absent = frame[frame["error"].fillna("").str.startswith(NOT_RUN)].drop_duplicates("dataset")
+    return {r.dataset: r.error.removeprefix(NOT_RUN) for r in absent.itertuples()}
 
 
 def checked(function, grid, name: str) -> list[dict]:

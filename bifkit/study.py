@@ -39,9 +39,9 @@ from threadpoolctl import threadpool_limits
 from bifkit import paths, provenance, rows
 from bifkit.files import discard, end_with, locked
 from bifkit.progress import Progress
+from bifkit.rows import NOT_RUN
 from bifkit.seeding import seed_all
 
-NOT_RUN = "not run: "
 log = logging.getLogger(__name__)
 
 

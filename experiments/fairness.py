@@ -25,6 +25,7 @@ from bifkit.baselines import INVASE
 from bifkit.fairness import LEVELS, adversarial_train, carried_gap, p_rule, report, unconstrained
 from bifkit.models import freeze, mlp, train
 from bifkit.report import cell
+from bifkit.rows import finished
 from bifkit.seeding import derive, seed_all
 from data_prep.adult import FEATURES, load_adult_fair
 
@@ -161,7 +162,7 @@ def _guesses(data, seed, quick):
 
 def stored(frame, column):
     """{seed: what its runs stored in a column, the two classifiers' states together}."""
-    good, out = frame[frame["error"].fillna("") == ""], {}
+    good, out = finished(frame), {}
     for seed, text in zip(good["seed"], good.get(column, pd.Series(dtype=str)), strict=False):
         if isinstance(text, str) and text:
             found = json.loads(text)

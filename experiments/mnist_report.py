@@ -10,14 +10,10 @@ import pandas as pd
 
 from bifkit import Posterior, pictures
 from bifkit.paper import numbers
+from bifkit.rows import finished
 from experiments.mnist import KS, METHODS, RIVALS, SHOWN, SLOW
 
 COLUMNS = [f"k={k}" for k in KS]
-
-
-def good(frame):
-    """The runs that ended well."""
-    return frame[frame["error"].fillna("") == ""]
 
 
 def table(frame, score="acc"):
@@ -27,7 +23,7 @@ def table(frame, score="acc"):
     alone gives away) or patches (how many are kept). INVASE has two rows: its own selection, which is what the paper
     scores, and the k patches it finds most probable.
     """
-    runs, rows = good(frame), {}
+    runs, rows = finished(frame), {}
     for method in [m for m in METHODS if m in set(frame["method"])]:
         part = runs[runs["method"] == method]
         rows[method] = part.reindex(columns=[f"{score}_{k}" for k in KS])
@@ -58,7 +54,7 @@ def verdicts(frame):
 
 def judges(frame):
     """A row a seed: what its judge makes of nothing, the ceiling at k=1, ours, and the best rival's."""
-    runs = good(frame)
+    runs = finished(frame)
     if runs.empty:
         return pd.DataFrame({"not run": []})
     first = runs.pivot(index="seed", columns="method", values="acc_1")
@@ -70,7 +66,7 @@ def judges(frame):
 
 def certainty(frame):
     """Sentences on where the explanation is unsure, counted from our runs."""
-    runs = good(frame)
+    runs = finished(frame)
     runs = runs[runs["method"] == "bifkit"]
     if runs.empty:
         return ["not run"]
@@ -83,7 +79,7 @@ def certainty(frame):
 
 def shown(frame):
     """The figure: (ten test digits (10, 784), {method: what it keeps (10, 784)}); black where nothing was run."""
-    rows = good(frame).set_index("method")
+    rows = finished(frame).set_index("method")
     rows = rows[rows["figure"]]
     if "bifkit" not in rows.index:
         return np.zeros((SHOWN, 784)), {}
@@ -94,7 +90,7 @@ def shown(frame):
 def unsure(frame):
     """The second picture: (images, local Posterior, titles) of the five least and the five most certain digits."""
     names = [f"patch {i}" for i in range(49)]
-    rows = good(frame)
+    rows = finished(frame)
     rows = rows[rows["figure"] & (rows["method"] == "bifkit")]
     if rows.empty:
         return np.zeros((SHOWN, 784)), Posterior(np.ones((SHOWN, 49)), names), ["not run"] * SHOWN
@@ -108,5 +104,5 @@ def unsure(frame):
 def scores(frame):
     """What the scoreboard takes: item, row, column, seed, value; INVASE as in the paper, its own selection."""
     out = [("mnist", row["method"], f"k={k}", row["seed"], row[f"acc_{k}"])
-           for row in good(frame).to_dict("records") if row["method"] != "oracle" for k in KS]
+           for row in finished(frame).to_dict("records") if row["method"] != "oracle" for k in KS]
     return pd.DataFrame(out, columns=["item", "row", "column", "seed", "value"])

@@ -34,6 +34,7 @@ from bifkit import privacy as pv
 from bifkit.baselines import INVASE
 from bifkit.explain import GlobalBIF
 from bifkit.models import mlp, predict_proba
+from bifkit.rows import finished
 from bifkit.seeding import derive, seed_all
 from data_prep import adult, diabetes, load_adult, load_diabetes, make_synthetic
 
@@ -106,16 +107,10 @@ def _rounded(values):
 
 def good(frame):
     """The runs that were run, each with ``level``: the mean epsilon of its sigma over seeds (infinity for sigma 0)."""
-    frame = frame[frame["error"].fillna("") == ""] if "error" in frame else frame
+    frame = finished(frame) if "error" in frame else frame
     frame = frame.reindex(columns=list(dict.fromkeys([*frame, "epsilon", "auc_test", "auc_train", "alpha_rank"])))
     level = frame.groupby(["dataset", "noise"])["epsilon"].transform("mean").map(lambda e: float(f"{e:.4g}"))
     return frame.assign(level=level.where(frame["noise"] > 0, math.inf))
-
-
-def not_run(frame):
-    """{data set: reason} of those that are absent here."""
-    absent = frame[frame["error"].fillna("").str.startswith("not run: ")].drop_duplicates("dataset")
-    return {r.dataset: r.error.removeprefix("not run: ") for r in absent.itertuples()}
 
 
 def vectors(frame, column):

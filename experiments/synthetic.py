@@ -14,6 +14,7 @@ import pandas as pd
 from bifkit import GlobalBIF, LocalBIF, Posterior, evaluate
 from bifkit.baselines import attribution
 from bifkit.models import accuracy, mlp, train
+from bifkit.rows import finished
 from bifkit.seeding import derive, seed_all
 from data_prep.synthetic import NAMES, make_synthetic
 from experiments.rivals_budget import rival
@@ -143,7 +144,7 @@ def table1(frame):
     >>> [round(float(part.loc["bifkit (global)", "Syn1"]), 2) for part in table1(frame)]
     [92.0, 2.83]
     """
-    by = frame[frame["error"].fillna("") == ""].groupby(["method", "dataset"])["mcc"]
+    by = finished(frame).groupby(["method", "dataset"])["mcc"]
     order = [m for m in METHODS if m in set(frame["method"])]
     return by.mean().unstack().reindex(order), by.std(ddof=1).unstack().reindex(order)
 
@@ -184,7 +185,7 @@ def scores(frame):
     >>> scores(frame).groupby("item")["value"].mean().to_dict()
     {'importance_values': 0.5, 'table1': 92.0}
     """
-    good = frame[frame["error"].fillna("") == ""]
+    good = finished(frame)
     table = good[good["method"].isin(OURS + PAPER + RIVALS[:4])]
     out = [pd.DataFrame({"item": "table1", "row": table["method"], "column": table["dataset"], "seed": table["seed"],
                          "value": table["mcc"]})]

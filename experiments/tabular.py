@@ -24,6 +24,7 @@ from bifkit import GlobalBIF, LocalBIF, Posterior, evaluate, report
 from bifkit.baselines import attribution
 from bifkit.models import accuracy, mlp, train
 from bifkit.paper import numbers
+from bifkit.rows import finished, not_run
 from bifkit.seeding import derive, seed_all
 from data_prep import adult, credit, intrusion
 from experiments.rivals_budget import rival
@@ -167,7 +168,7 @@ def tidy(frame):
     >>> tidy(frame).query("k == 1")[["kind", "column", "value"]].values.tolist()
     [['local', 'Adult k=1', 80.0], ['global', 'Adult k=1', 78.0]]
     """
-    good, parts = frame[frame["error"].fillna("") == ""], []
+    good, parts = finished(frame), []
     for kind in KINDS:
         for k in KS:
             name = f"{kind}_{k}"
@@ -177,16 +178,6 @@ def tidy(frame):
                 "sample": good.get(f"{name}_sample", good.get(name, np.nan)),
                 "mask": good.get(f"mask_{k}", np.nan) if kind == "local" else np.nan}))
     return pd.concat(parts, ignore_index=True)
-
-
-def not_run(frame):
-    """{data set: reason} of those that are absent here.
-
-    >>> not_run(pd.DataFrame({"dataset": ["Adult"], "error": ["not run: no network"]}))
-    {'Adult': 'no network'}
-    """
-    absent = frame[frame["error"].fillna("").str.startswith("not run: ")].drop_duplicates("dataset")
-    return {r.dataset: r.error.removeprefix("not run: ") for r in absent.itertuples()}
 
 
 def table2(frame, kind, value="value"):
@@ -238,7 +229,7 @@ def models(frame):
     >>> models(frame)["Adult"].to_dict()
     {'g with all features': 85.0, 'majority class': 76.0}
     """
-    good = frame[frame["error"].fillna("") == ""]
+    good = finished(frame)
     by = good.reindex(columns=["dataset", "g_accuracy", "majority"]).groupby("dataset").mean()
     return by.reindex(DATASETS).T.round(1).set_axis(["g with all features", "majority class"]).rename_axis(columns=None)
 
@@ -362,7 +353,7 @@ def picks(frame, kind, top=3):
     >>> picks(frame, "global", top=2).loc["SHAP", "Adult"], picks(frame, "local").loc["SHAP", "Adult"]
     ('age 2, sex 1', 'age 90%')
     """
-    good, out = frame[frame["error"].fillna("") == ""], {}
+    good, out = finished(frame), {}
     for (method, dataset), part in good.groupby(["method", "dataset"]):
         count = {}
         for row in part.itertuples():

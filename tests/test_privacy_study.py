@@ -12,6 +12,7 @@ from torch.distributions import Dirichlet, kl_divergence
 
 from bifkit import privacy as pv
 from bifkit.paper import judge, numbers
+from bifkit.rows import not_run
 from experiments import privacy as study
 from experiments import privacy_report as words
 
@@ -147,7 +148,7 @@ def test_figures_are_drawn():
 
 def test_absent_data_are_told_and_break_nothing():
     frame = pd.DataFrame(study.grid()).assign(error="not run: no network")
-    assert study.not_run(frame) == {"Adult": "no network", "Diabetes": "no network"}
+    assert not_run(frame) == {"Adult": "no network", "Diabetes": "no network"}
     for table in (study.ledger, study.auc_table, study.kl_table, study.verdicts, study.importances,
                   study.invase_table):
         assert table(frame).empty
