@@ -112,6 +112,19 @@ def probability_greater(alpha, i, j) -> np.ndarray:
     return stats.beta.sf(0.5, alpha[..., i], alpha[..., j])
 
 
+def probability_above(alpha, threshold=None) -> np.ndarray:
+    """P(f_i > threshold) from the Beta marginals; the default is 1/D, an equal share.
+
+    >>> probability_above([1.0, 1.0], 0.25).tolist()
+    [0.75, 0.75]
+    """
+    alpha = check(alpha)
+    threshold = 1 / alpha.shape[-1] if threshold is None else threshold
+    if not 0 < threshold < 1:
+        raise ValueError(f"threshold must lie strictly between 0 and 1; got {threshold}")
+    return stats.beta.sf(threshold, alpha, alpha.sum(-1, keepdims=True) - alpha)
+
+
 def log_draws(alpha, draws, rng) -> np.ndarray:
     """``draws`` samples of log f for one alpha (D,), finite for alpha down to 1e-4 (where f itself underflows).
 

@@ -4,12 +4,10 @@
 ``settings`` record how it was learned.
 """
 
-import html
-
 import numpy as np
 import pandas as pd
 
-from bifkit import dirichlet, storage
+from bifkit import dirichlet, display, storage
 from bifkit.network import resolve_groups
 
 
@@ -107,6 +105,25 @@ class Posterior:
         [1.0, 0.0, 0.0]
         """
         return dirichlet.probability_top(self.alpha, k)
+
+    def probability_above(self, threshold=None):
+        """P(importance exceeds ``threshold``) of each feature, by default 1/D, the share it has when all matter alike.
+
+        >>> Posterior([1.0, 1.0]).probability_above(0.25).tolist()
+        [0.75, 0.75]
+        """
+        return dirichlet.probability_above(self.alpha, threshold)
+
+    def calibrated(self, temperature) -> "Posterior":
+        """The same means with intervals widened (temperature > 1) or narrowed (< 1): alpha / temperature.
+
+        >>> p = Posterior([6.0, 2.0]).calibrated(2.0); p.alpha.tolist(), p.mean.tolist()
+        ([3.0, 1.0], [0.75, 0.25])
+        """
+        if not 0 < temperature < np.inf:
+            raise ValueError(f"temperature must be a positive number; got {temperature}")
+        return Posterior(self.alpha / temperature, self.feature_names, index=self.index,
+                         settings=self.settings | {"temperature": float(temperature)})
 
     def _position(self, feature):
         if isinstance(feature, str):
@@ -225,23 +242,8 @@ class Posterior:
         except (KeyError, TypeError, ValueError) as error:
             raise storage.BadFile(f"the file lacks something a Posterior needs ({error})") from None
 
-    def _summary(self, rows=10):
-        p = self.to_global()
-        frame = p.to_frame().sort_values("mean", ascending=False, kind="stable")
-        title = f"Posterior of {len(self)} rows, averaged" if self.is_local else "Posterior"
-        return f"{title}, {len(self.feature_names)} features", frame.head(rows), len(frame) - rows
-
     def __repr__(self):
-        title, frame, more = self._summary()
-        return f"{title}\n{frame.round(3).to_string()}" + (f"\n... and {more} more" if more > 0 else "")
+        return display.text(self)
 
     def _repr_html_(self):
-        title, frame, more = self._summary()
-        rows = "".join(
-            f"<tr><td style='text-align:left'>{html.escape(str(name))}</td><td>{r['mean']:.3f}</td>"
-            f"<td>{r['sd']:.3f}</td><td>{r['lower']:.3f} to {r['upper']:.3f}</td>"
-            f"<td style='text-align:left'><div style='background:#0072B2;height:0.8em;width:{120 * r['mean']:.0f}px'>"
-            "</div></td></tr>" for name, r in frame.iterrows())
-        tail = f"<tr><td colspan=5>and {more} more</td></tr>" if more > 0 else ""
-        return (f"<table><caption>{html.escape(title)}</caption><tr><th>feature</th><th>mean</th><th>sd</th>"
-                f"<th>95 % interval</th><th></th></tr>{rows}{tail}</table>")
+        return display.html(self)

@@ -32,7 +32,7 @@ def project():
 
 def test_pyproject_agrees_with_the_pins():
     have = pins()
-    wanted = [*project()["dependencies"], *project()["optional-dependencies"]["test"]]
+    wanted = [*project()["dependencies"], *(r for extra in project()["optional-dependencies"].values() for r in extra)]
     for requirement in map(Requirement, wanted):
         version = have.get(canonicalize_name(requirement.name))
         assert version, f"{requirement.name} is not pinned"
