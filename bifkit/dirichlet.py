@@ -12,13 +12,19 @@ asks of it has a closed form or one cheap integral:
 
 ``alpha`` is (D,) for one distribution or (N, D) for one a row; functions act on the last axis. ``rsample`` and
 ``kl_torch`` are the differentiable twins used in training.
+
+``temperature`` (a number, or one a feature) widens or narrows a spread around the same mean, for calibration: a
+marginal becomes Beta(alpha_i / t_i, (alpha_0 - alpha_i) / t_i), and orders are those of gamma variables with mean
+alpha_i and variance t_i alpha_i. One temperature for all gives the Dirichlet of alpha / t, exactly; with one a feature
+each marginal is as wide as it should be, which no Dirichlet can offer.
 """
 
+import math
 import zlib
 
 import numpy as np
 import torch
-from scipy import special, stats
+from scipy import special
 
 FLOOR = 1e-3  # torch's sampler is safe from here up: below, float32 draws turn flat and their gradients explode
 CELLS = 500_000  # draws x features held at once where probabilities are counted
@@ -38,6 +44,19 @@ def check(alpha) -> np.ndarray:
     return alpha
 
 
+def check_temperature(temperature, features) -> np.ndarray:
+    """``temperature`` as a float64 array, one number or one a feature, or an error.
+
+    >>> check_temperature(2, 3).shape, check_temperature([1, 2, 3], 3).shape
+    ((), (3,))
+    """
+    temperature = np.asarray(temperature, dtype=np.float64)
+    if temperature.shape not in ((), (features,)) or not ((temperature > 0) & (temperature < np.inf)).all():
+        raise ValueError(f"temperature must be a positive number, or one for each of the {features} features; "
+                         f"got {temperature}")
+    return temperature
+
+
 def mean(alpha) -> np.ndarray:
     """alpha_i / alpha_0: the point estimate of section 4.3.
 
@@ -48,17 +67,24 @@ def mean(alpha) -> np.ndarray:
     return alpha / alpha.sum(-1, keepdims=True)
 
 
-def sd(alpha) -> np.ndarray:
+def _marginal(alpha, temperature):
+    """The two parameters of each feature's Beta marginal."""
+    alpha = check(alpha)
+    temperature = check_temperature(temperature, alpha.shape[-1])
+    return alpha / temperature, (alpha.sum(-1, keepdims=True) - alpha) / temperature
+
+
+def sd(alpha, temperature=1.0) -> np.ndarray:
     """Standard deviation of each importance.
 
     >>> round(float(sd([1.0, 1.0])[0]) ** 2 * 12, 6)
     1.0
     """
-    m = mean(alpha)
-    return np.sqrt(m * (1 - m) / (check(alpha).sum(-1, keepdims=True) + 1))
+    a, b = _marginal(alpha, temperature)
+    return np.sqrt(a * b / (a + b + 1)) / (a + b)
 
 
-def interval(alpha, prob=0.95) -> tuple[np.ndarray, np.ndarray]:
+def interval(alpha, prob=0.95, temperature=1.0) -> tuple[np.ndarray, np.ndarray]:
     """Equal-tailed credible interval of each importance, from its Beta marginal.
 
     >>> [round(float(b[0]), 3) for b in interval([1.0, 1.0], 0.9)]
@@ -66,10 +92,9 @@ def interval(alpha, prob=0.95) -> tuple[np.ndarray, np.ndarray]:
     """
     if not 0 < prob < 1:
         raise ValueError(f"prob must lie strictly between 0 and 1; got {prob}")
-    alpha = check(alpha)
-    rest = alpha.sum(-1, keepdims=True) - alpha
+    a, b = _marginal(alpha, temperature)
     tail = (1 - prob) / 2
-    return stats.beta.ppf(tail, alpha, rest), stats.beta.ppf(1 - tail, alpha, rest)
+    return special.betaincinv(a, b, tail), special.betaincinv(a, b, 1 - tail)
 
 
 def entropy(alpha) -> np.ndarray:
@@ -102,17 +127,19 @@ def kl(alpha, beta) -> np.ndarray:
     return np.maximum(value, 0.0)  # rounding can leave -1e-16 where the two are equal
 
 
-def probability_greater(alpha, i, j) -> np.ndarray:
+def probability_greater(alpha, i, j, temperature=1.0) -> np.ndarray:
     """P(f_i > f_j), from Beta(alpha_i, alpha_j).
 
     >>> float(probability_greater([1.0, 1.0, 5.0], 0, 1))
     0.5
     """
-    alpha = check(alpha)
-    return stats.beta.sf(0.5, alpha[..., i], alpha[..., j])
+    a, _ = _marginal(alpha, temperature)
+    t = np.broadcast_to(temperature, a.shape[-1:])
+    # P(t_i G_i > t_j G_j), and G_i / (G_i + G_j) ~ Beta(a_i, a_j)
+    return special.betaincc(a[..., i], a[..., j], t[j] / (t[i] + t[j]))
 
 
-def probability_above(alpha, threshold=None) -> np.ndarray:
+def probability_above(alpha, threshold=None, temperature=1.0) -> np.ndarray:
     """P(f_i > threshold) from the Beta marginals; the default is 1/D, an equal share.
 
     >>> probability_above([1.0, 1.0], 0.25).tolist()
@@ -122,23 +149,23 @@ def probability_above(alpha, threshold=None) -> np.ndarray:
     threshold = 1 / alpha.shape[-1] if threshold is None else threshold
     if not 0 < threshold < 1:
         raise ValueError(f"threshold must lie strictly between 0 and 1; got {threshold}")
-    return stats.beta.sf(threshold, alpha, alpha.sum(-1, keepdims=True) - alpha)
+    return special.betaincc(*_marginal(alpha, temperature), threshold)
 
 
-def log_draws(alpha, draws, rng) -> np.ndarray:
+def log_draws(alpha, draws, rng, temperature=1.0) -> np.ndarray:
     """``draws`` samples of log f for one alpha (D,), finite for alpha down to 1e-4 (where f itself underflows).
 
     >>> log_draws([1e-4, 1.0], 3, np.random.default_rng(0)).shape
     (3, 2)
     """
-    alpha = check(alpha)
+    alpha, _ = _marginal(alpha, temperature)
     # log Gamma(a) = log Gamma(a + 1) - E / a with E exponential: the small-shape identity, in logs
     log_gamma = np.log(rng.gamma(alpha + 1, size=(draws, len(alpha))))
-    log_gamma -= rng.exponential(size=log_gamma.shape) / alpha
+    log_gamma += np.log(temperature) - rng.exponential(size=log_gamma.shape) / alpha
     return log_gamma - special.logsumexp(log_gamma, axis=-1, keepdims=True)
 
 
-def probability_top(alpha, k=1, *, draws=None, seed=0) -> np.ndarray:
+def probability_top(alpha, k=1, *, draws=None, seed=0, temperature=1.0) -> np.ndarray:
     """P(feature i is among the k most important), by seeded Monte Carlo in logs; shape of ``alpha``.
 
     ``draws`` of each row: by default 20000 for one distribution (standard error at most .004), 4000 for each of many
@@ -154,11 +181,12 @@ def probability_top(alpha, k=1, *, draws=None, seed=0) -> np.ndarray:
     if alpha.ndim == 2:
         # a stream of its own for each content: errors average out over rows, and a row's answer is its own
         streams = [[seed, zlib.crc32(a.tobytes())] for a in alpha]
-        rows = [probability_top(a, k, draws=draws or 4_000, seed=s) for a, s in zip(alpha, streams, strict=True)]
+        rows = [probability_top(a, k, draws=draws or 4_000, seed=s, temperature=temperature)
+                for a, s in zip(alpha, streams, strict=True)]
         return np.array(rows).reshape(alpha.shape)
     draws, rng, count, at_once = draws or 20_000, np.random.default_rng(seed), np.zeros(D), max(1, CELLS // D)
     for done in range(0, draws, at_once):
-        sample = log_draws(alpha, min(at_once, draws - done), rng)
+        sample = log_draws(alpha, min(at_once, draws - done), rng, temperature)
         top = np.argpartition(sample, D - k, axis=1)[:, D - k:]
         count += np.bincount(top.ravel(), minlength=D)
     return count / draws
@@ -189,13 +217,35 @@ def rsample(alpha, draws=1):
     return torch.distributions.Dirichlet(alpha, validate_args=False).rsample((draws,))
 
 
+class _KL(torch.autograd.Function):
+    """KL to a flat prior with its own gradient.
+
+    dKL / dalpha_i = (alpha_i - p) psi'(alpha_i) - (alpha_0 - D p) psi'(alpha_0);
+    autograd would evaluate and keep a special function for each term of the formula.
+    """
+
+    @staticmethod
+    def forward(ctx, alpha, prior):
+        D = alpha.shape[-1]
+        both = torch.cat([alpha, alpha.sum(-1, keepdim=True)], -1)  # (..., D + 1): alpha_0 last
+        log_gamma, psi = torch.lgamma(both), torch.digamma(both)
+        over = alpha - prior
+        if ctx.needs_input_grad[0]:
+            slope = torch.polygamma(1, both)
+            ctx.save_for_backward(over * slope[..., :-1] - (both[..., -1:] - D * prior) * slope[..., -1:])
+        constant = D * math.lgamma(prior) - math.lgamma(D * prior)
+        inner = (over * (psi[..., :-1] - psi[..., -1:])).sum(-1)
+        return log_gamma[..., -1] - log_gamma[..., :-1].sum(-1) + constant + inner
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad.unsqueeze(-1) * ctx.saved_tensors[0], None
+
+
 def kl_torch(alpha, prior):
     """Differentiable KL(Dir(alpha) || Dir(prior, ..., prior)) of each row, (..., D) to (...).
 
     >>> round(float(kl_torch(torch.tensor([2.0, 1.0]), 1.0)), 4)  # log 2 - 1/2
     0.1931
     """
-    D, a0 = alpha.shape[-1], alpha.sum(-1)
-    constant = D * torch.lgamma(alpha.new_tensor(prior)) - torch.lgamma(alpha.new_tensor(D * prior))
-    inner = ((alpha - prior) * (torch.digamma(alpha) - torch.digamma(a0).unsqueeze(-1))).sum(-1)
-    return torch.lgamma(a0) - torch.lgamma(alpha).sum(-1) + constant + inner
+    return _KL.apply(alpha, float(prior))

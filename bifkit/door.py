@@ -155,6 +155,27 @@ def check_y(y, n, outputs, likelihood=None):
     return likelihood, torch.from_numpy(y.astype(np.int64))
 
 
+def check_classes(classes, n_outputs):
+    """The classes to explain one by one, as numbers; None explains the decision as a whole.
+
+    >>> check_classes("each", 3), check_classes([2], 3), check_classes(None, 1)
+    ([0, 1, 2], [2], None)
+    """
+    if classes is None:
+        return None
+    if n_outputs < 2:
+        raise ValueError("classes= needs a g with a logit for each class; this one has one output, whose importance "
+                         "for one class is that for the other: leave classes out")
+    if isinstance(classes, str) and classes == "each":
+        return list(range(n_outputs))
+    numbers = [classes] if np.ndim(classes) == 0 else list(classes)
+    if not numbers or len(set(numbers)) < len(numbers) or \
+            not all(isinstance(c, int | np.integer) and 0 <= c < n_outputs for c in numbers):
+        raise ValueError(f"classes must be 'each', or class numbers from 0 to {n_outputs - 1}, none twice; "
+                         f"got {classes!r}")
+    return [int(c) for c in numbers]
+
+
 def warn_oddities(X, names, feature_groups=None):
     """One warning that names constant columns, duplicate columns and all-zero rows, if there are any.
 

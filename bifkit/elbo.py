@@ -29,6 +29,29 @@ def soft_target(output, likelihood):
     return output.squeeze(1).sigmoid() if likelihood == "binary" else output.squeeze(1)
 
 
+def one_against_rest(output, class_number):
+    """The logit of one class against all others, (B, C) to (B, 1): log p_c - log(1 - p_c).
+
+    >>> one_against_rest(torch.tensor([[0.0, 0.0, 0.0]]), 1).exp().round(decimals=3).tolist()
+    [[0.5]]
+    """
+    others = torch.arange(output.shape[1], device=output.device) != class_number
+    return (output[:, class_number] - output[:, others].logsumexp(1)).unsqueeze(1)
+
+
+def reader(target, likelihood, class_number=None):
+    """How a batch's target is read off g's outputs and the labels; of one class, whether it is that class.
+
+    >>> reader("labels", "categorical", 2)(None, torch.tensor([0, 2]))
+    tensor([0., 1.])
+    """
+    if target == "labels":
+        return lambda output, labels: labels if class_number is None else (labels == class_number).float()
+    if class_number is None:
+        return lambda output, labels: soft_target(output, likelihood)
+    return lambda output, labels: soft_target(one_against_rest(output, class_number), "binary")
+
+
 def log_likelihood(output, target, likelihood, scale=1.0):
     """log p(target | output) of each row, (B, C) to (B,).
 

@@ -8,35 +8,41 @@ model g is left exactly as it was: weights, BatchNorm statistics, mode, ``requir
 None are the preset's.
 """
 
-import copy
 import dataclasses
+import logging
+import time
 import warnings
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
-from torch import nn
+from sklearn.exceptions import NotFittedError
 
-from bifkit import door, storage
-from bifkit.elbo import elbo, soft_target
+from bifkit import batches, diagnostics, door, storage
+from bifkit.elbo import one_against_rest, reader
+from bifkit.fitting import learning_copy, maximise
 from bifkit.gate import Settings, preset
 from bifkit.network import GlobalAlpha, ImportanceNetwork, resolve_groups
 from bifkit.posterior import Posterior
+from bifkit.progress import verbosity
 from bifkit.seeding import derive
+
+log = logging.getLogger(__name__)
 
 
 class _BIF(BaseEstimator):
-    """What the two explainers share: settings, the door, the training loop, saving."""
+    """What the two explainers share: settings, the door, the fit, saving."""
 
     def __init__(self, model, preset="rank", *, gate=None, fill=None, target=None, draws=None, point_estimate=None,
                  prior=None, kl_weight=None, epochs=None, min_steps=None, batch_size=None, lr=None,
                  restarts=None, hidden=None, groups=None, feature_names=None, likelihood=None, image=None,
-                 device=None, seed=0):
+                 classes=None, device=None, seed=0, progress=None, verbose=0):
         self.model, self.preset, self.seed, self.device = model, preset, seed, device
         self.gate, self.fill, self.target, self.draws, self.lr = gate, fill, target, draws, lr
         self.point_estimate, self.prior, self.kl_weight, self.hidden = point_estimate, prior, kl_weight, hidden
         self.epochs, self.min_steps, self.batch_size, self.restarts = epochs, min_steps, batch_size, restarts
         self.groups, self.feature_names, self.likelihood, self.image = groups, feature_names, likelihood, image
+        self.classes, self.progress, self.verbose = classes, progress, verbose
 
     _lr_field = "lr"
 
@@ -46,102 +52,88 @@ class _BIF(BaseEstimator):
         return preset(self.preset, **{n: getattr(self, n) for n in names}, **{self._lr_field: self.lr})
 
     def fit(self, X, y=None):
-        """Learn the Dirichlet. ``y`` may be left out: then g's own predictions are explained.
+        """Learn the Dirichlet from a DataFrame, array or tensor ``X`` and labels ``y``, or from a DataLoader alone.
 
         Under a soft target ``y`` has no effect on the fit. Where it is given, ``score_`` is how well g predicts it from
-        the whole input: accuracy, or R^2 for a regression.
+        the whole input: accuracy, or R^2 for a regression. ``diagnostics_`` says whether the fit has converged, and
+        ``history_`` holds the ELBO.
 
         >>> X = np.random.default_rng(0).normal(size=(50, 2)); g = nn.Identity()
         >>> fitted = GlobalBIF(g, min_steps=9, epochs=1).fit(X, X.argmax(1)); fitted.likelihood_, fitted.score_
         ('categorical', 1.0)
         """
         self.__dict__.pop("networks_", None)  # a fit that fails leaves no mixture of old and new
-        s = self._settings()
+        s, started = self._settings(), time.perf_counter()
         device = door.check_model(self.model, self.device)
-        self.named_ = hasattr(X, "columns") or self.feature_names is not None
-        X, shape, names, _ = door.check_X(X, feature_names=self.feature_names, at_least=2)
-        X = X.to(device)
-        self.groups_, self.group_names_ = resolve_groups(self.groups, names)
-        if len(self.group_names_) < 2:
-            raise ValueError("all features stand in one group: importance is relative, so at least two are needed")
         gpus = range(torch.cuda.device_count())
-        with door.frozen(self.model), torch.random.fork_rng(gpus), torch.enable_grad():
-            outputs = door.check_output(self.model, X, shape)
-            self.likelihood_, labels = door.check_y(y, len(X), outputs, self.likelihood)
-            door.warn_oddities(X.cpu(), names, self.groups)
-            if labels is None:
+        with verbosity(self.verbose), door.frozen(self.model), torch.random.fork_rng(gpus), torch.enable_grad():
+            rows = batches.source(X, y, self.model, device=device, likelihood=self.likelihood, groups=self.groups,
+                                  feature_names=self.feature_names, batch_size=s.batch_size)
+            self.groups_, self.group_names_ = resolve_groups(self.groups, rows.names)
+            if len(self.group_names_) < 2:
+                raise ValueError("all features stand in one group: importance is relative, so at least two are needed")
+            if rows.score is None:
                 s = s.changed(target="soft")
-            self.settings_, self.feature_names_, self.shape_ = s, names, shape
-            whole = door.outputs(self._view_of_g(s.changed(batch_norm="frozen"), shape), X)  # (N, C)
-            door.warn_probabilities(whole, self.likelihood_)
-            self.score_ = None if labels is None else door.score(whole, labels, self.likelihood_)
-            g = self._view_of_g(s, shape)
-            if s.target == "labels":
-                target = labels.to(device)
-            else:
-                target = soft_target(whole if s.batch_norm == "frozen" else door.outputs(g, X), self.likelihood_)
-            # a released g learns along: each restart takes its own copy
-            fits = [self._fit_once(self._view_of_g(s, shape) if r else g, X, target, s, r) for r in range(s.restarts)]
-        self.history_ = [history for _, history in fits]  # ELBO, a mean over each twentieth of the steps
-        self.elbo_ = float(np.mean([h[-1] for h in self.history_]))
+            self.settings_, self.likelihood_, self.score_ = s, rows.likelihood, rows.score
+            self.feature_names_, self.shape_, self.named_ = rows.names, rows.shape, rows.named
+            self.n_features_in_ = rows.width
+            self.classes_ = door.check_classes(self.classes, rows.outputs)
+            log.info("%s: %d rows, %d features%s, preset %s, likelihood %s", type(self).__name__, rows.n, rows.width,
+                     "" if self.groups is None else f" in {len(self.group_names_)} groups", self.preset,
+                     self.likelihood_)
+            fits = [self._fit_once(rows, s, r, c) for c in self.classes_ or [None] for r in range(s.restarts)]
+        curves = [curve for _, curve in fits]
+        self.history_ = [[float(part.mean()) for part in np.array_split(c, min(20, len(c)))] for c in curves]
+        self.elbo_ = float(np.mean([h[-1] for h in self.history_]))  # a history is a mean over each twentieth
         if not np.isfinite(self.elbo_):
             raise FloatingPointError("the fit diverged: try a smaller lr, or check the scale of g's outputs")
         self.networks_ = [net for net, _ in fits]
+        self._diagnose(curves, rows.some())
+        log.info("%s: done in %.1f s, ELBO %.4f, %.1f effective features", type(self).__name__,
+                 time.perf_counter() - started, self.elbo_, self.diagnostics_.effective_features)
         return self
 
-    def _view_of_g(self, s, shape):
-        """g as a function of flat rows; for ``released`` a copy whose BatchNorm normalises each batch and learns."""
-        g = self.model
-        if s.batch_norm == "train":
-            g = copy.deepcopy(g)
-            norms = [m for m in g.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
-            if not norms:
-                warnings.warn("preset 'released' rests on g's BatchNorm layers, and this g has none", stacklevel=3)
-            for m in norms:
-                m.train().requires_grad_(True)
-        self._released_params = [p for p in g.parameters() if p.requires_grad]
-        like = door.like(g)
-        return lambda x: g(x.view(len(x), *shape).to(like)).reshape(len(x), -1).float()
+    def _diagnose(self, curves, x):
+        """Judge the fit, and warn with advice; the worst curve speaks for all."""
+        effective = diagnostics.effective_features(self.networks_, x)
+        found = [diagnostics.judge(c, effective, len(self.group_names_)) for c in curves]
+        self.diagnostics_ = next((d for d in found if d.converged is False), found[0])
+        if notes := self.diagnostics_.advice():
+            warnings.warn("; ".join(notes), diagnostics.FitWarning, stacklevel=3)
 
-    def _fit_once(self, g, X, target, s, restart):
-        """One fit: (network, ELBO curve)."""
+    def _fit_once(self, rows, s, restart, class_number=None):
+        """One fit: (network, ELBO of each step). A released g learns along: each restart takes its own copy."""
+        model = learning_copy(self.model) if s.batch_norm == "train" else self.model
+        g, likelihood = batches.view(model, rows.shape), self.likelihood_
+        read = reader(s.target, likelihood, class_number)
         torch.manual_seed(derive(type(self).__name__, self.seed, restart))
-        N, B = len(X), min(s.batch_size, len(X))
-        per_epoch = max(N // B, 1)
-        steps = max(s.epochs * per_epoch, s.min_steps)
-        net = self._new_network(X, s).to(X.device).train()
-        optimiser, schedule = self._optimiser([*net.parameters(), *self._released_params], s, steps)
-        groups = None if len(self.group_names_) == X.shape[1] and self.groups is None else \
-            torch.as_tensor(self.groups_, device=X.device)
-        kw = {"groups": groups, "mean": X.mean(0), "likelihood": self.likelihood_,
-              "kl_weight": self._kl_weight(s, N, B),
-              "scale": _scale(target) if self.likelihood_ == "regression" else 1.0}
-        curve, tail = np.zeros(steps), None
-        for step in range(steps):
-            if step % per_epoch == 0:
-                order = torch.randperm(N, device=X.device)
-            rows = order[(step % per_epoch) * B:(step % per_epoch + 1) * B]
-            x = X[rows]
-            value, _ = elbo(g, x, target[rows], net(x), s, **kw)
-            optimiser.zero_grad()
-            (-value).backward()
-            optimiser.step()
-            if schedule:
-                schedule.step()
-            curve[step] = value.detach()
-            tail = self._after_step(net, step, steps, tail)
-        return net.eval(), [float(c.mean()) for c in np.array_split(curve, min(20, steps))]
+        net = self._new_network(rows.width, s, rows).to(rows.mean.device).train()
+        stream = rows.batches(read, None if model is self.model else g)
+        if class_number is not None:
+            whole, likelihood = g, "binary"
+            g = lambda x: one_against_rest(whole(x), class_number)  # noqa: E731
+        groups = None if len(self.group_names_) == rows.width and self.groups is None else \
+            torch.as_tensor(self.groups_, device=rows.mean.device)
+        name = type(self).__name__ + ("" if class_number is None else f" class {class_number}")
+        curve = maximise(
+            net, g, stream, s, steps=max(s.epochs * rows.per_epoch, s.min_steps), name=name, show=self.progress,
+            optimiser=lambda vectors, steps: self._optimiser(vectors, s, steps), average=self._averaged(net),
+            learned=[p for p in model.parameters() if p.requires_grad], groups=groups, mean=rows.mean,
+            likelihood=likelihood, kl_weight=self._kl_weight(s, rows.n, rows.size),
+            scale=_scale(*rows.spread(read)) if likelihood == "regression" else 1.0)
+        return net.eval(), curve
 
     def _kl_weight(self, s, N, B):
         return 1.0 / B if s.kl_weight == "1/batch" else s.kl_weight
 
-    def _after_step(self, net, step, steps, tail):
-        return tail
+    def _averaged(self, net):
+        return None
 
     def _meta(self):
         return {"settings": dataclasses.asdict(self.settings_), "preset": self.preset, "score": self.score_,
                 "feature_names": self.feature_names_, "named": self.named_, "group_names": self.group_names_,
-                "shape": list(self.shape_), "likelihood": self.likelihood_,
+                "shape": list(self.shape_), "likelihood": self.likelihood_, "classes": self.classes_,
+                "diagnostics": self.diagnostics_ and dataclasses.asdict(self.diagnostics_),
                 "history": self.history_, "elbo": self.elbo_, "seed": self.seed, "restarts": len(self.networks_),
                 "image": list(self.image) if self.image else None, "groups": None if self.groups is None else
                 {n: np.flatnonzero(self.groups_ == i).tolist() for i, n in enumerate(self.group_names_)}}
@@ -179,12 +171,15 @@ class _BIF(BaseEstimator):
             self.feature_names_, self.group_names_ = meta["feature_names"], meta["group_names"]
             self.shape_, self.likelihood_ = tuple(meta["shape"]), meta["likelihood"]
             self.history_, self.elbo_, self.groups_ = meta["history"], meta["elbo"], arrays["groups"]
-            self.score_, self.named_ = meta.get("score"), meta.get("named", True)  # older files have neither
+            self.score_, self.named_ = meta.get("score"), meta.get("named", True)  # older files lack these
+            self.classes = self.classes_ = meta.get("classes")
+            self.diagnostics_ = diagnostics.Diagnostics(**meta["diagnostics"]) if meta.get("diagnostics") else None
+            self.n_features_in_ = len(self.feature_names_)
             if len(self.groups_) != len(self.feature_names_):
                 raise ValueError("features and groups do not fit together")
             self.networks_ = []
             for r in range(meta["restarts"]):
-                net = self._new_network(torch.zeros(2, len(self.feature_names_)), self.settings_)
+                net = self._new_network(self.n_features_in_, self.settings_)
                 state = {k.split(".", 1)[1]: torch.from_numpy(v) for k, v in arrays.items() if k.startswith(f"{r}.")}
                 net.load_state_dict(state)
                 self.networks_.append(net.eval())
@@ -194,7 +189,16 @@ class _BIF(BaseEstimator):
 
     def _check_fitted(self):
         if not hasattr(self, "networks_"):
-            raise RuntimeError(f"this {type(self).__name__} is not fitted: call fit(X, y) first")
+            raise NotFittedError(f"this {type(self).__name__} is not fitted: call fit(X, y) first")
+
+    def _answer(self, alpha_of, index=None, names=None):
+        """The posterior, or {class: posterior}; ``alpha_of(net)`` is averaged over the restarts."""
+        restarts = len(self.networks_) // len(self.classes_ or [None])
+        with torch.no_grad():
+            alphas = [alpha_of(net) for net in self.networks_]
+        found = [self._posterior(np.mean(alphas[i:i + restarts], axis=0), index, names)
+                 for i in range(0, len(alphas), restarts)]
+        return found[0] if self.classes_ is None else dict(zip(self.classes_, found, strict=True))
 
     def _posterior(self, alpha, index=None, names=None):
         groups = list(self.group_names_)
@@ -218,25 +222,18 @@ class GlobalBIF(_BIF):
 
     _lr_field = "global_lr"
 
-    def _new_network(self, X, s):
+    def _new_network(self, width, s, rows=None):
         return GlobalAlpha(len(self.group_names_))
 
-    def _optimiser(self, params, s, steps):
-        return torch.optim.Adam(params, lr=s.global_lr, foreach=True), None
+    def _optimiser(self, vectors, s, steps):
+        return torch.optim.Adam(vectors, lr=s.global_lr, fused=True), None
 
     def _kl_weight(self, s, N, B):
         # Eq. 4: one KL for N rows, while the likelihood is averaged over rows
         return 1.0 / N if s.kl_weight == "elbo" else super()._kl_weight(s, N, B)
 
-    def _after_step(self, net, step, steps, tail):
-        """Average theta over the last fifth of the steps: the optimiser's jitter is not uncertainty."""
-        start = steps - max(steps // 5, 1)
-        if step < start:
-            return None
-        tail = net.theta.detach().clone() if tail is None else tail + net.theta.detach()
-        if step == steps - 1:
-            net.theta.data.copy_(tail / (step - start + 1))
-        return tail
+    def _averaged(self, net):
+        return net.theta
 
     def explain(self, X=None) -> Posterior:
         """The posterior of the data set; ``X`` is not needed.
@@ -246,9 +243,7 @@ class GlobalBIF(_BIF):
         (False, ['x0', 'x1'])
         """
         self._check_fitted()
-        with torch.no_grad():
-            alpha = np.mean([net(None)[0].double().cpu().numpy() for net in self.networks_], axis=0)
-        return self._posterior(alpha)
+        return self._answer(lambda net: net(None)[0].double().cpu().numpy())
 
 
 class LocalBIF(_BIF):
@@ -260,12 +255,12 @@ class LocalBIF(_BIF):
     (5, 3)
     """
 
-    def _new_network(self, X, s):
-        net = ImportanceNetwork(X.shape[1], len(self.group_names_), hidden=s.hidden, image=self.image)
-        return net.standardise(X)
+    def _new_network(self, width, s, rows=None):
+        net = ImportanceNetwork(width, len(self.group_names_), hidden=s.hidden, image=self.image)
+        return net if rows is None else net.standardise(rows.mean, rows.sd)
 
-    def _optimiser(self, params, s, steps):
-        optimiser = torch.optim.AdamW(params, lr=s.lr, weight_decay=s.weight_decay, foreach=True)
+    def _optimiser(self, vectors, s, steps):
+        optimiser = torch.optim.AdamW(vectors, lr=s.lr, weight_decay=s.weight_decay, fused=True)
         return optimiser, torch.optim.lr_scheduler.OneCycleLR(optimiser, s.lr, total_steps=steps)
 
     def _kl_weight(self, s, N, B):
@@ -282,19 +277,21 @@ class LocalBIF(_BIF):
         (3, 2)
         """
         self._check_fitted()
-        X, _, names, index = door.check_X(X, width=len(self.feature_names_))
+        device = next(self.networks_[0].parameters()).device
+        if batches.is_loader(X):
+            X = [door.check_X(batches.parts(b)[0], width=self.n_features_in_)[0] for b in X]
+            return self._answer(lambda net: np.concatenate([net(x.to(device)).double().cpu().numpy() for x in X]))
+        X, _, names, index = door.check_X(X, width=self.n_features_in_)
         if index is not None and self.named_ and names != self.feature_names_:
             raise ValueError(f"X's columns are not those of fit, in their order: expected {self.feature_names_[:5]}...")
-        device = next(self.networks_[0].parameters()).device
-        alpha = np.zeros((len(X), len(self.group_names_)))
-        with torch.no_grad():
-            for net in self.networks_:
-                for i in range(0, len(X), batch_size):
-                    alpha[i:i + batch_size] += net(X[i:i + batch_size].to(device)).double().cpu().numpy()
-        return self._posterior(alpha / len(self.networks_), index, None if index is None else names)
+
+        def alpha(net):
+            parts = [net(X[i:i + batch_size].to(device)) for i in range(0, len(X), batch_size)]
+            return torch.cat(parts).double().cpu().numpy()
+
+        return self._answer(alpha, index, None if index is None else names)
 
 
-def _scale(target):
+def _scale(sd, mean):
     """The target's own sd (its unit must not matter), or one where it does not vary."""
-    sd = float(target.std())
-    return sd if sd > 1e-6 * abs(float(target.mean())) else 1.0
+    return sd if sd > 1e-6 * abs(mean) else 1.0

@@ -56,15 +56,14 @@ class ImportanceNetwork(nn.Module):
                                   nn.Linear(hidden, hidden), nn.BatchNorm1d(hidden), nn.ReLU(),
                                   nn.Linear(hidden, n_groups))
 
-    def standardise(self, X):
-        """Remember the training rows' mean and sd; constant columns keep scale one.
+    def standardise(self, mean, sd):
+        """Remember the training rows' mean and sd, (D,) each; constant columns keep scale one.
 
-        >>> net = ImportanceNetwork(2, 2).standardise(torch.tensor([[0.0, 7.0], [2.0, 7.0]]))
+        >>> net = ImportanceNetwork(2, 2).standardise(torch.tensor([1.0, 7.0]), torch.tensor([3.0, 0.0]))
         >>> net.centre.tolist(), net.scale.tolist()
-        ([1.0, 7.0], [1.0, 1.0])
+        ([1.0, 7.0], [3.0, 1.0])
         """
-        self.centre.copy_(X.mean(0))
-        sd = X.std(0, unbiased=False)
+        self.centre.copy_(mean)
         self.scale.copy_(torch.where(sd > 0, sd, torch.ones_like(sd)))
         return self
 

@@ -1,10 +1,14 @@
-"""Progress with the time left: ``Progress`` counts the runs of a study, ``Bar`` the notebooks of a command.
+"""Progress with the time left: ``Steps`` counts the steps of a fit, ``Progress`` the runs of a study, ``Bar`` the
+notebooks of a command; ``verbosity`` lets the log of a fit be read.
 
-A study's line goes to a terminal and to the file that ``BIF_PROGRESS`` names, and nowhere else. ``make
-reproduce`` runs studies inside a notebook's kernel, whose output shows only when a cell has ended: its bar
-reads the file instead.
+A fit's bar shows where someone watches: in a terminal and in JupyterLab. It is silent under papermill, nbval and pipes,
+where it could only spoil a stored output. A study's line goes to a terminal and to the file that ``BIF_PROGRESS`` names,
+and nowhere else. ``make reproduce`` runs studies inside a notebook's kernel, whose output shows only when a cell has
+ended: its bar reads the file instead.
 """
 
+import contextlib
+import logging
 import os
 import sys
 import threading
@@ -26,6 +30,77 @@ def duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def watched() -> bool:
+    """Whether a bar would be seen: stderr is a terminal, or the kernel is one that JupyterLab (or VS Code) started.
+
+    A Jupyter server names the notebook in ``JPY_SESSION_NAME``; papermill and nbval start kernels without it.
+
+    >>> watched()  # a test watches nothing
+    False
+    """
+    if os.environ.get("BIF_PROGRESS"):  # within `make reproduce`, which has a bar of its own
+        return False
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if type(shell).__name__ == "ZMQInteractiveShell":
+        return "JPY_SESSION_NAME" in os.environ or "__vsc_ipynb_file__" in shell.user_ns
+    return sys.stderr.isatty()
+
+
+class Steps:
+    """The steps of one fit as a bar that goes away when they are done; ``show=None`` decides by ``watched``.
+
+    >>> with Steps(10, "LocalBIF", show=False) as bar:
+    ...     bar.step(-0.5)
+    """
+
+    def __init__(self, total, name, show=None):
+        self.every, self.count, self.bar = max(total // 100, 1), 0, None
+        if watched() if show is None else show:
+            self.bar = tqdm(total=total, desc=name, leave=False, unit="step", file=sys.stderr, mininterval=0.2)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.bar is not None:
+            self.bar.close()
+
+    def step(self, value):
+        """One more step, which had this ELBO; the bar itself moves a hundred times in all."""
+        self.count += 1
+        if self.bar is not None and self.count % self.every == 0:
+            self.bar.set_postfix_str(f"ELBO {float(value):.3f}", refresh=False)
+            self.bar.update(self.every)
+
+
+@contextlib.contextmanager
+def verbosity(level):
+    """Let bifkit's log be read on stderr inside: 0 nothing but warnings, 1 what is done, 2 every twentieth of a fit.
+
+    Handlers of the user's own are left alone: then only the level changes.
+
+    >>> with verbosity(1):
+    ...     logging.getLogger("bifkit").level == logging.INFO
+    True
+    """
+    if level not in (0, 1, 2):
+        raise ValueError(f"verbose must be 0, 1 or 2; got {level!r}")
+    log = logging.getLogger("bifkit")
+    before, handler = log.level, None
+    if level:
+        log.setLevel(logging.INFO if level == 1 else logging.DEBUG)
+        if not log.hasHandlers():
+            handler = logging.StreamHandler()
+            handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+            log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
+        if handler:
+            log.removeHandler(handler)
 
 
 class Progress:

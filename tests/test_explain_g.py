@@ -5,6 +5,7 @@ import random
 import numpy as np
 import pytest
 import torch
+from sklearn.exceptions import NotFittedError
 from torch import nn
 
 from bifkit import GlobalBIF, LocalBIF, explain
@@ -79,7 +80,7 @@ def test_nothing_changes_when_fit_fails_midway(kind, preset, calls):
     with pytest.raises(InterruptedError):
         explainer.fit(X, Y)
     assert _same(before, _snapshot(g)) and torch.equal(random_state, torch.get_rng_state())
-    with pytest.raises(RuntimeError, match="is not fitted: call fit"):
+    with pytest.raises(NotFittedError, match="is not fitted: call fit"):
         explainer.explain(X)
 
 
@@ -89,7 +90,7 @@ def test_a_failed_refit_leaves_no_mixture(kind):
     explainer.model = _Breaks(_bn_model(), 3)
     with pytest.raises(InterruptedError):
         explainer.fit(X, Y)
-    with pytest.raises(RuntimeError, match="is not fitted"):
+    with pytest.raises(NotFittedError, match="is not fitted"):
         explainer.save("never written")
 
 

@@ -12,6 +12,7 @@ import torch
 from safetensors.numpy import load_file
 from safetensors.numpy import save as to_bytes
 from safetensors.torch import save_file as save_torch
+from sklearn.exceptions import NotFittedError
 from torch import nn
 
 from bifkit import GlobalBIF, LocalBIF, Posterior, storage
@@ -75,7 +76,7 @@ def test_an_image_explainer_comes_back(tmp_path):
 
 
 def test_an_unfitted_explainer_has_nothing_to_save(tmp_path):
-    with pytest.raises(RuntimeError, match="is not fitted: call fit"):
+    with pytest.raises(NotFittedError, match="is not fitted: call fit"):
         GlobalBIF(nn.Linear(4, 2)).save(tmp_path / "e.bif")
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from bifkit.optim import Flat
 from bifkit.seeding import derive
 
 ACTIVATIONS = {"relu": nn.ReLU, "selu": nn.SELU}
@@ -137,14 +138,7 @@ class FlatAdam:
         decayed = [w for w in linear if not any(w is s for s in spare)]
         chosen = {id(w) for w in decayed}
         params = decayed + [p for net in networks for p in net.parameters() if id(p) not in chosen]
-        self.flat = nn.Parameter(torch.cat([p.detach().reshape(-1) for p in params]))
-        self.flat.grad = torch.zeros_like(self.flat)
-        start = 0
-        for p in params:
-            stop = start + p.numel()
-            p.data = self.flat.data[start:stop].view_as(p)
-            p.grad = self.flat.grad[start:stop].view_as(p)
-            start = stop
+        self.flat = Flat(params).vector
         self.decayed, self.rate = sum(w.numel() for w in decayed), 2 * l2  # the penalty's gradient is 2 l2 w
         self.adam = torch.optim.Adam([self.flat], lr=lr, eps=1e-7, fused=True)
 

@@ -1,0 +1,97 @@
+"""Has a fit converged, and does it say anything? What ``fit`` judges at its end, and the warning it gives.
+
+*Converged.* The ELBO of the last fifth of the steps is compared with the fifth before. It still rises when the
+difference is beyond three standard errors (batches and draws make the curve rough) and more than a tenth of all that
+was gained since the start.
+
+*Flat.* The effective number of features, exp(entropy of the mean importances), is nearly the number of features: the
+explanation does not tell them apart.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+ENOUGH = 100  # steps below which a curve is too short to judge
+
+
+class FitWarning(UserWarning):
+    """A fit that should not be trusted as it is; the message holds the advice.
+
+    >>> issubclass(FitWarning, UserWarning)
+    True
+    """
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """What is known of a fit: ``converged`` is None where there were too few steps to judge.
+
+    >>> Diagnostics(1000, -0.5, 0.001, True, 4.2, 11).advice()
+    []
+    """
+
+    steps: int
+    elbo: float  # mean over the last twentieth
+    rise: float  # of the last fifth of the steps over the fifth before, in nats
+    converged: bool | None
+    effective_features: float
+    features: int
+
+    @property
+    def flat(self) -> bool:
+        """Does every feature look alike?
+
+        >>> Diagnostics(1000, -0.5, 0.0, True, 10.8, 11).flat
+        True
+        """
+        judged = self.converged is not None and self.features > 2
+        return judged and self.effective_features > 0.95 * self.features
+
+    def advice(self) -> list[str]:
+        """A sentence for each thing that is wrong.
+
+        >>> print(*Diagnostics(200, -0.5, 0.2, False, 4.2, 11).advice())
+        the fit has not converged (the ELBO still rises by 0.2 nats in its last fifth): give min_steps= more than 200
+        """
+        notes = []
+        if self.converged is False:
+            notes.append(f"the fit has not converged (the ELBO still rises by {self.rise:.2g} nats in its last fifth): "
+                         f"give min_steps= more than {self.steps}")
+        if self.flat:
+            notes.append(f"the explanation is flat ({self.effective_features:.1f} effective features of "
+                         f"{self.features}): g uses all of them alike, or hardly at all, or the KL weighs too much; "
+                         "look at the ELBO curve, try a smaller kl_weight=, or preset='few'")
+        return notes
+
+
+def effective_features(networks, x) -> float:
+    """exp(entropy of the mean importances) of rows x, averaged over rows and networks.
+
+    >>> import torch
+    >>> effective_features([lambda x: torch.ones(len(x), 4)], torch.zeros(3, 2))
+    4.0
+    """
+    alphas = [net(x).detach().double().cpu().numpy() for net in networks]
+    means = [a / a.sum(1, keepdims=True) for a in alphas]
+    return float(np.mean([np.exp(-(m * np.log(m)).sum(1)).mean() for m in means]))
+
+
+def judge(curve, effective, features) -> Diagnostics:
+    """The diagnostics of one fit from its ELBO, step by step.
+
+    >>> rng = np.random.default_rng(0)
+    >>> level, rising = rng.normal(size=1000), rng.normal(size=1000) + np.linspace(0, 20, 1000)
+    >>> judge(level, 3.0, 5).converged, judge(rising, 3.0, 5).converged, judge(level[:50], 3.0, 5).converged
+    (True, False, None)
+    """
+    curve = np.asarray(curve, dtype=float)
+    n = len(curve)
+    fifth = max(n // 5, 1)
+    last, before, first = curve[-fifth:], curve[-2 * fifth:-fifth], curve[:max(n // 20, 1)]
+    rise, converged = 0.0, None
+    if n >= ENOUGH:
+        rise = float(last.mean() - before.mean())
+        error = np.sqrt(last.var() / fifth + before.var() / fifth)
+        converged = not (rise > 3 * error and rise > 0.1 * (last.mean() - first.mean()))
+    return Diagnostics(n, float(curve[-max(n // 20, 1):].mean()), rise, converged, float(effective), features)

@@ -1,0 +1,80 @@
+"""The training loop of both explainers: maximise the ELBO over batches, without overhead per batch.
+
+Networks this small spend their time around the matrix products, not in them. So rows are sliced, not handed out one by
+one; all parameters are one vector with one fused step; and the KL brings its own gradient.
+"""
+
+import copy
+import logging
+import warnings
+
+import numpy as np
+from torch import nn
+
+from bifkit.elbo import elbo
+from bifkit.optim import flattened
+from bifkit.progress import Steps
+
+log = logging.getLogger(__name__)
+
+
+def learning_copy(model):
+    """A copy of g whose BatchNorm normalises each batch and learns, as in the authors' code (preset ``released``).
+
+    >>> g = learning_copy(nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)).eval().requires_grad_(False))
+    >>> g[1].training, [p.requires_grad for p in g.parameters()]
+    (True, [False, False, True, True])
+    """
+    model = copy.deepcopy(model)
+    norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    if not norms:
+        warnings.warn("preset 'released' rests on g's BatchNorm layers, and this g has none", stacklevel=4)
+    for m in norms:
+        m.train().requires_grad_(True)
+    return model
+
+
+def maximise(net, g, batches, s, *, steps, optimiser, name, learned=(), average=None, show=None, **kw):
+    """Train ``net`` (rows to alpha) for ``steps`` batches; returns the ELBO of each step, (steps,).
+
+    ``optimiser(vectors, steps)`` gives (optimiser, schedule or None); ``learned`` are further parameters that learn
+    along; ``average`` is a parameter that ends as its mean over the last fifth of the steps, because an optimiser's
+    jitter is not uncertainty. ``kw`` goes to the ELBO.
+
+    >>> import torch
+    >>> from bifkit.gate import PRESETS
+    >>> from bifkit.network import GlobalAlpha
+    >>> x = torch.randn(50, 2, generator=torch.Generator().manual_seed(0)); y = (x[:, 0] > 0).long()
+    >>> adam = lambda vectors, steps: (torch.optim.Adam(vectors, lr=0.1), None)
+    >>> def same():
+    ...     while True:
+    ...         yield x, y
+    >>> net, g = GlobalAlpha(2), lambda x: torch.stack([-3 * x[:, 0], 3 * x[:, 0]], 1)
+    >>> curve = maximise(net, g, same(), PRESETS["rank"], steps=200, optimiser=adam, name="doc", kl_weight=0.003)
+    >>> bool(curve[-20:].mean() > curve[:20].mean()), net(x).argmax().item()
+    (True, 0)
+    """
+    flats = flattened([*net.parameters(), *learned])
+    vectors = [flat.vector for flat in flats]
+    optimiser, schedule = optimiser(vectors, steps)
+    curve, start, tail = np.zeros(steps), steps - max(steps // 5, 1), 0.0
+    with Steps(steps, name, show) as bar:
+        for step, (x, target) in zip(range(steps), batches, strict=False):
+            value, _ = elbo(g, x, target, net(x), s, **kw)
+            for vector in vectors:
+                vector.grad.zero_()
+            (-value).backward()
+            optimiser.step()
+            if schedule:
+                schedule.step()
+            curve[step] = value.detach()
+            bar.step(curve[step])
+            if average is not None and step >= start:
+                tail = tail + average.detach()
+            if (step + 1) % max(steps // 20, 1) == 0:
+                log.debug("%s: step %d of %d, ELBO %.4f", name, step + 1, steps, curve[step])
+    if average is not None:
+        average.data.copy_(tail / (steps - start))
+    for flat in flats:
+        flat.release()
+    return curve
