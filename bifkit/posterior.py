@@ -1,7 +1,8 @@
 """Posterior: the one result object. A Dirichlet over named features: one for a data set, or one a row.
 
 ``alpha`` is (D,) (global) or (N, D) (local). Every number asked of it is a closed form of :mod:`bifkit.dirichlet`;
-``settings`` record how it was learned.
+``settings`` record how it was learned. ``temperature`` is 1, or one number a feature after a calibration: then sd,
+intervals and probabilities say how far a refit would lie, around the same means.
 """
 
 import numpy as np
@@ -19,9 +20,10 @@ class Posterior:
     ([0.8, 0.1, 0.1], ['age'], 0.996)
     """
 
-    def __init__(self, alpha, feature_names=None, *, settings=None, index=None):
+    def __init__(self, alpha, feature_names=None, *, settings=None, index=None, temperature=1.0):
         self.alpha = dirichlet.check(alpha)
         D = self.alpha.shape[-1]
+        self.temperature = dirichlet.check_temperature(temperature, D)
         self.feature_names = [str(n) for n in (feature_names if feature_names is not None else
                                                [f"x{i}" for i in range(D)])]
         if len(self.feature_names) != D:
@@ -51,7 +53,8 @@ class Posterior:
         if not self.is_local:
             raise TypeError("a global posterior has no rows")
         index = None if np.ndim(self.alpha[rows]) == 1 else self.index[rows]
-        return Posterior(self.alpha[rows], self.feature_names, settings=self.settings, index=index)
+        return Posterior(self.alpha[rows], self.feature_names, settings=self.settings, index=index,
+                         temperature=self.temperature)
 
     @property
     def mean(self) -> np.ndarray:
@@ -69,7 +72,7 @@ class Posterior:
         >>> Posterior([1.0, 1.0]).sd.round(4).tolist()  # uniform on [0, 1]: 1 / sqrt(12)
         [0.2887, 0.2887]
         """
-        return dirichlet.sd(self.alpha)
+        return dirichlet.sd(self.alpha, self.temperature)
 
     @property
     def entropy(self):
@@ -78,7 +81,7 @@ class Posterior:
         >>> Posterior([[1.0, 1.0], [50.0, 50.0]]).entropy.round(2).tolist()
         [0.0, -1.58]
         """
-        return dirichlet.entropy(self.alpha)
+        return dirichlet.entropy(self._dirichlet("entropy"))
 
     @property
     def effective_features(self):
@@ -96,7 +99,7 @@ class Posterior:
         >>> lower, upper = Posterior([8.0, 1.0, 1.0]).interval(0.9); bool((lower < upper).all())
         True
         """
-        return dirichlet.interval(self.alpha, prob)
+        return dirichlet.interval(self.alpha, prob, self.temperature)
 
     def probability_top(self, k=1):
         """P(a feature is among the k most important), shape of ``mean``.
@@ -104,7 +107,7 @@ class Posterior:
         >>> Posterior([8.0, 1.0, 1.0]).probability_top(1).round(1).tolist()
         [1.0, 0.0, 0.0]
         """
-        return dirichlet.probability_top(self.alpha, k)
+        return dirichlet.probability_top(self.alpha, k, temperature=self.temperature)
 
     def probability_above(self, threshold=None):
         """P(importance exceeds ``threshold``) of each feature, by default 1/D, the share it has when all matter alike.
@@ -112,18 +115,42 @@ class Posterior:
         >>> Posterior([1.0, 1.0]).probability_above(0.25).tolist()
         [0.75, 0.75]
         """
-        return dirichlet.probability_above(self.alpha, threshold)
+        return dirichlet.probability_above(self.alpha, threshold, self.temperature)
 
-    def calibrated(self, temperature) -> "Posterior":
-        """The same means with intervals widened (temperature > 1) or narrowed (< 1): alpha / temperature.
+    def calibrated(self, refits=None, *, temperature=None, prob=0.8) -> "Posterior":
+        """The same means with a spread that tells how far the mean of a refit would lie (notebook 08).
 
-        >>> p = Posterior([6.0, 2.0]).calibrated(2.0); p.alpha.tolist(), p.mean.tolist()
+        ``refits``: posteriors of ten or more other fits, each with fresh (or resampled) rows and a g of its own; every
+        feature gets the temperature at which its ``prob`` interval holds a share ``prob`` of new refits. Or give
+        ``temperature``: one for all features (a Dirichlet again, that of alpha / temperature), or one a feature.
+
+        >>> p = Posterior([6.0, 2.0]).calibrated(temperature=2.0); p.alpha.tolist(), p.mean.tolist()
         ([3.0, 1.0], [0.75, 0.25])
+        >>> p = Posterior([6.0, 2.0]).calibrated([Posterior([6.1, 2.0]), Posterior([6.0, 2.1]), Posterior([5.9, 2.0])])
+        >>> [bound.round(2).tolist() for bound in p.interval(0.8)]
+        [[0.73, 0.23], [0.77, 0.27]]
         """
-        if not 0 < temperature < np.inf:
-            raise ValueError(f"temperature must be a positive number; got {temperature}")
-        return Posterior(self.alpha / temperature, self.feature_names, index=self.index,
-                         settings=self.settings | {"temperature": float(temperature)})
+        from bifkit import calibration
+
+        if (refits is None) == (temperature is None):
+            raise ValueError("give either refits, a list of posteriors, or temperature=")
+        if temperature is None:
+            if (self.temperature != 1).any():
+                raise ValueError("this posterior is calibrated already: start from the one that explain() gave")
+            calibration.check([self, *calibration.check(refits)])
+            temperature = calibration.temperature(refits, prob)
+        temperature = dirichlet.check_temperature(temperature, len(self.feature_names))
+        one = temperature.ndim == 0
+        return Posterior(self.alpha / temperature if one else self.alpha, self.feature_names, index=self.index,
+                         settings=self.settings | {"temperature": temperature.tolist()},
+                         temperature=self.temperature * (1.0 if one else temperature))
+
+    def _dirichlet(self, question):
+        """alpha, where the spread is that of a Dirichlet."""
+        if (self.temperature != 1).any():
+            raise ValueError(f"with a temperature for each feature this is no Dirichlet and its {question} has no closed "
+                             "form: ask the posterior before its calibration")
+        return self.alpha
 
     def _position(self, feature):
         if isinstance(feature, str):
@@ -141,7 +168,7 @@ class Posterior:
         >>> Posterior([8.0, 1.0], ["age", "sex"]).probability_greater("age", "sex").round(4)  # 1 - 2 ** -8
         np.float64(0.9961)
         """
-        return dirichlet.probability_greater(self.alpha, self._position(i), self._position(j))
+        return dirichlet.probability_greater(self.alpha, self._position(i), self._position(j), self.temperature)
 
     def top(self, k=1) -> list:
         """Names of the k most important features by mean; local: a list a row.
@@ -158,11 +185,17 @@ class Posterior:
     def group(self, mapping) -> "Posterior":
         """The exact posterior of sums over groups of features (dict, list of lists or integer mask).
 
+        After a calibration by feature a group's temperature is the mean of its features', weighted by alpha.
+
         >>> Posterior([1.0, 2.0, 3.0], ["a", "b", "c"]).group({"ab": ["a", "b"]}).alpha.tolist()
         [3.0, 3.0]
         """
         index, names = resolve_groups(mapping, self.feature_names)
-        return Posterior(dirichlet.group_sum(self.alpha, index), names, settings=self.settings, index=self.index)
+        alpha, temperature = dirichlet.group_sum(self.alpha, index), 1.0
+        if (self.temperature != 1).any():  # variances t_i alpha_i of independent gamma variables add up
+            weight = np.atleast_2d(self.alpha).mean(0)
+            temperature = dirichlet.group_sum(weight * self.temperature, index) / dirichlet.group_sum(weight, index)
+        return Posterior(alpha, names, settings=self.settings, index=self.index, temperature=temperature)
 
     def kl_to(self, other):
         """KL(self || other) in nats, one a row where either is local (section 4.4).
@@ -172,7 +205,7 @@ class Posterior:
         """
         if self.feature_names != other.feature_names:
             raise ValueError("the two posteriors are not over the same features in the same order")
-        return dirichlet.kl(self.alpha, other.alpha)
+        return dirichlet.kl(self._dirichlet("divergence"), other._dirichlet("divergence"))
 
     def to_global(self) -> "Posterior":
         """One Dirichlet for all rows: the mean of the rows' mixture, and its total variance.
@@ -222,7 +255,8 @@ class Posterior:
             kept = isinstance(self.index.dtype, np.dtype | pd.DatetimeTZDtype) and self.index.dtype.kind in "iufMm"
             meta |= {"index": [str(i) for i in self.index], "index_dtype": str(self.index.dtype) if kept else "str",
                      "index_name": None if self.index.name is None else str(self.index.name)}
-        storage.write(path, "Posterior", {"alpha": self.alpha}, meta)
+        arrays = {"alpha": self.alpha} | ({} if self.temperature.ndim == 0 else {"temperature": self.temperature})
+        storage.write(path, "Posterior", arrays, meta)
 
     @classmethod
     def load(cls, path) -> "Posterior":
@@ -238,7 +272,8 @@ class Posterior:
             index = None
             if "index" in meta:
                 index = pd.Index(meta["index"], dtype="str", name=meta["index_name"]).astype(meta["index_dtype"])
-            return cls(arrays["alpha"], meta["feature_names"], settings=meta["settings"], index=index)
+            return cls(arrays["alpha"], meta["feature_names"], settings=meta["settings"], index=index,
+                       temperature=arrays.get("temperature", 1.0))
         except (KeyError, TypeError, ValueError) as error:
             raise storage.BadFile(f"the file lacks something a Posterior needs ({error})") from None
 

@@ -1,0 +1,124 @@
+"""Does an interval hold what it promises? Coverage under refits, and the temperatures that make it honest.
+
+A fit's posterior says how freely the importances may move without changing what g predicts. That is not how far they
+move when everything is done again: fresh rows, a fresh g, a fresh fit. The second question needs refits, and with them
+it has a simple answer. Let s_i be the standard deviation of feature i's mean over n refits. Two fits differ by a
+standard deviation of sqrt(2) s_i, so the marginal of feature i gets the temperature t_i at which its own standard
+deviation is
+
+    sqrt(2) s_i c,    c = Student's quantile (n - 1 degrees of freedom) / normal quantile, both at (1 + prob) / 2,
+
+c > 1 because s_i itself is only an estimate. Means stay as they were. One temperature a feature is needed: refits move
+features that matter and features that do not by about the same *share* of their importance, whereas the variance of a
+Dirichlet falls only as the importance itself.
+"""
+
+import numpy as np
+from scipy import stats
+
+from bifkit.posterior import Posterior
+
+RANGE = (1e-12, 1e6)  # of temperatures: a feature that never moved, and one that moved more than a Beta can
+
+
+def check(posteriors) -> list[Posterior]:
+    """The refits as a list, or an error: posteriors over the same features, of equally many rows.
+
+    >>> len(check(iter([Posterior([1.0, 2.0])])))
+    1
+    """
+    if isinstance(posteriors, Posterior | float | int) or not hasattr(posteriors, "__iter__"):
+        raise ValueError("refits must be a list of posteriors, one a fit (a number goes to temperature=); "
+                         f"got a {type(posteriors).__name__}")
+    posteriors = list(posteriors)
+    for p in posteriors:
+        if not isinstance(p, Posterior):
+            raise ValueError(f"refits must be posteriors, as explain() gives them; got a {type(p).__name__}")
+        if p.feature_names != posteriors[0].feature_names or p.alpha.shape != posteriors[0].alpha.shape:
+            raise ValueError("the fits are not over the same features and rows: explain the same ones with each")
+    return posteriors
+
+
+def coverage(posteriors, prob=0.8) -> np.ndarray:
+    """How often the ``prob`` interval of one fit holds the mean of another, for each feature: all ordered pairs.
+
+    >>> fits = [Posterior([4.0, 4.0]), Posterior([4.4, 4.0]), Posterior([4.0, 4.4])]
+    >>> coverage(fits, 0.8).tolist()  # the intervals as fitted are far too wide
+    [1.0, 1.0]
+    """
+    posteriors = check(posteriors)
+    if len(posteriors) < 2:
+        raise ValueError(f"coverage compares fits with each other: give at least two, not {len(posteriors)}")
+    means = np.stack([p.mean for p in posteriors])  # (n, ..., D)
+    shares = []
+    for i, p in enumerate(posteriors):
+        lower, upper = p.interval(prob)
+        others = np.delete(means, i, axis=0)
+        shares.append(((lower <= others) & (others <= upper)).reshape(-1, means.shape[-1]).mean(0))
+    return np.mean(shares, axis=0)
+
+
+def temperature(refits, prob=0.8) -> np.ndarray:
+    """The temperature of each feature that makes its ``prob`` interval hold a share ``prob`` of new refits.
+
+    Local posteriors share one temperature a feature over their rows. Three refits are the least, ten a good number:
+    fewer are allowed for by wider intervals.
+
+    >>> rng = np.random.default_rng(0)
+    >>> fits = [Posterior([400.0, 40.0, 4.0] * rng.normal(1, 0.01, 3)) for _ in range(40)]  # each moves by one percent
+    >>> t = temperature(fits[:20]); (t[0] < t[1] * 10 < t[2] * 1000)
+    np.True_
+    >>> float(coverage([p.calibrated(temperature=t) for p in fits[20:]]).mean().round(1))
+    0.8
+    """
+    refits = check(refits)
+    if len(refits) < 3:
+        raise ValueError(f"{len(refits)} refits tell too little of how refits scatter: give at least 3, better 10")
+    if not 0 < prob < 1:
+        raise ValueError(f"prob must lie strictly between 0 and 1; got {prob}")
+    if any((p.temperature != 1).any() for p in refits):
+        raise ValueError("the refits must be as explain() gave them, not calibrated")
+    mean = np.stack([p.mean for p in refits])  # (n, ..., D)
+    concentration = np.stack([p.alpha.sum(-1, keepdims=True) for p in refits])
+    tail, n = (1 + prob) / 2, len(refits)
+    factor = stats.t.ppf(tail, n - 1) / stats.norm.ppf(tail)
+    wanted = _over_rows(2 * factor**2 * mean.var(0, ddof=1))  # (D,)
+    low, high = (np.full(wanted.shape, np.log(bound)) for bound in RANGE)
+    for _ in range(60):  # a variance grows with its temperature: halve until it is met
+        t = np.exp((low + high) / 2)
+        enough = _over_rows((mean * (1 - mean) / (concentration / t + 1)).mean(0)) > wanted
+        low, high = np.where(enough, low, np.log(t)), np.where(enough, np.log(t), high)
+    return np.exp((low + high) / 2)
+
+
+def held_out(posteriors, prob=0.8, *, level=None, choose=2 / 3, splits=20, seed=0, without=None,
+             rule=temperature) -> np.ndarray:
+    """Coverage of each feature by intervals calibrated on other fits than those they are judged by.
+
+    ``splits`` times a share ``choose`` of the fits picks the temperatures for ``prob``, and the rest, calibrated with
+    them, are compared with each other at ``level`` (by default ``prob``). ``without`` leaves one fit out of everything
+    and the splits as they are, for a jackknife; ``rule`` is how temperatures are chosen.
+
+    >>> rng = np.random.default_rng(0)
+    >>> fits = [Posterior([400.0, 40.0, 4.0] * rng.normal(1, 0.01, 3)) for _ in range(30)]
+    >>> bool((abs(held_out(fits) - 0.8) < 0.1).all())
+    True
+    """
+    posteriors, found = check(posteriors), []
+    first = round(choose * len(posteriors))
+    if len(posteriors) - first < 2:
+        raise ValueError(f"of {len(posteriors)} fits {first} choose and {len(posteriors) - first} are left, "
+                         "at least 2 must be: give more fits, or a smaller choose")
+    rng = np.random.default_rng(seed)
+    for _ in range(splits):
+        order = rng.permutation(len(posteriors))
+        choosing, judging = ([posteriors[i] for i in part if i != without] for part in (order[:first], order[first:]))
+        if len(judging) >= 2:
+            t = rule(choosing, prob)
+            found.append(coverage([p.calibrated(temperature=t) for p in judging], level or prob))
+    return np.mean(found, axis=0)
+
+
+def _over_rows(values):
+    """(D,) from (D,) or (N, D)."""
+    return np.atleast_2d(values).mean(0)
