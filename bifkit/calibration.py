@@ -14,7 +14,7 @@ Dirichlet falls only as the importance itself.
 """
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from bifkit.posterior import Posterior
 
@@ -81,10 +81,10 @@ def temperature(refits, prob=0.8) -> np.ndarray:
     mean = np.stack([p.mean for p in refits])  # (n, ..., D)
     concentration = np.stack([p.alpha.sum(-1, keepdims=True) for p in refits])
     tail, n = (1 + prob) / 2, len(refits)
-    factor = stats.t.ppf(tail, n - 1) / stats.norm.ppf(tail)
+    factor = special.stdtrit(n - 1, tail) / special.ndtri(tail)
     wanted = _over_rows(2 * factor**2 * mean.var(0, ddof=1))  # (D,)
     low, high = (np.full(wanted.shape, np.log(bound)) for bound in RANGE)
-    for _ in range(60):  # a variance grows with its temperature: halve until it is met
+    for _ in range(40):  # a variance grows with its temperature: halve until it is met
         t = np.exp((low + high) / 2)
         enough = _over_rows((mean * (1 - mean) / (concentration / t + 1)).mean(0)) > wanted
         low, high = np.where(enough, low, np.log(t)), np.where(enough, np.log(t), high)

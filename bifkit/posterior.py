@@ -148,7 +148,7 @@ class Posterior:
     def _dirichlet(self, question):
         """alpha, where the spread is that of a Dirichlet."""
         if (self.temperature != 1).any():
-            raise ValueError(f"with a temperature for each feature this is no Dirichlet and its {question} has no closed "
+            raise ValueError(f"with a temperature a feature this is no Dirichlet, and its {question} has no closed "
                              "form: ask the posterior before its calibration")
         return self.alpha
 

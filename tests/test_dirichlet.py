@@ -250,3 +250,37 @@ def test_other_bad_arguments_are_refused():
     for groups in ([0, 2], [-1, 0], [1, 1]):
         with pytest.raises(ValueError, match="numbered 0..G-1"):
             d.group_sum([1.0, 1.0], groups)
+
+
+# temperatures
+
+
+def test_one_temperature_is_the_dirichlet_of_alpha_over_it():
+    a, t = np.array([3.0, 0.4, 1.5]), 2.5
+    assert np.allclose(d.sd(a, t), d.sd(a / t)) and np.allclose(d.interval(a, 0.8, t), d.interval(a / t, 0.8))
+    assert np.isclose(d.probability_greater(a, 0, 2, t), d.probability_greater(a / t, 0, 2))
+    assert np.allclose(d.probability_above(a, 0.2, t), d.probability_above(a / t, 0.2))
+    assert np.allclose(d.probability_top(a, 1, temperature=t), d.probability_top(a / t, 1), atol=0.015)
+    many = np.full(3, t)  # the same for each feature: the same
+    assert np.allclose(d.sd(a, many), d.sd(a / t)) and np.allclose(d.interval(a, 0.8, many), d.interval(a / t, 0.8))
+    assert np.isclose(d.probability_greater(a, 0, 2, many), d.probability_greater(a / t, 0, 2))
+
+
+def test_temperatures_of_features_by_monte_carlo():
+    a, t, rng = np.array([3.0, 0.4, 2.5]), np.array([0.5, 2.0, 0.1]), np.random.default_rng(5)
+    g = t * rng.gamma(a / t, size=(200_000, 3))  # means a, variances t a
+    assert np.isclose(d.probability_greater(a, 0, 2, t), (g[:, 0] > g[:, 2]).mean(), atol=0.005)
+    top = np.bincount(g.argmax(1), minlength=3) / len(g)
+    assert np.allclose(d.probability_top(a, 1, temperature=t), top, atol=0.015)
+    log_f = d.log_draws(a, 200_000, rng, t)
+    assert np.allclose(np.exp(log_f).mean(0), (g / g.sum(1, keepdims=True)).mean(0), atol=0.005)
+    marginal = stats.beta(a / t, (a.sum() - a) / t)
+    assert np.allclose(d.sd(a, t), marginal.std())
+    assert np.allclose(d.interval(a, 0.9, t), [marginal.ppf(0.05), marginal.ppf(0.95)])
+    assert np.allclose(d.probability_above(a, 0.3, t), marginal.sf(0.3)) and np.allclose(marginal.mean(), d.mean(a))
+
+
+@pytest.mark.parametrize("t", [0.0, -1.0, np.nan, np.inf, [1.0, 2.0], [[1.0, 1.0, 1.0]], [1.0, 0.0, 1.0]])
+def test_bad_temperatures_are_refused(t):
+    with pytest.raises(ValueError, match="temperature must be a positive number, or one for each of the 3 features"):
+        d.interval([1.0, 2.0, 3.0], 0.8, t)

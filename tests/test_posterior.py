@@ -115,6 +115,45 @@ def test_bad_questions(make, message):
         make()
 
 
+def test_a_single_temperature_gives_a_dirichlet_again():
+    p = GLOBAL.calibrated(temperature=4.0)
+    assert np.allclose(p.alpha, GLOBAL.alpha / 4) and np.allclose(p.mean, GLOBAL.mean) and (p.sd > GLOBAL.sd).all()
+    assert np.isclose(p.entropy, stats.dirichlet.entropy(GLOBAL.alpha / 4)) and p.kl_to(GLOBAL) > 0
+    assert p.settings == {"preset": "rank", "temperature": 4.0}
+
+
+def test_a_temperature_a_feature_changes_the_spread_and_nothing_else(tmp_path):
+    t = np.array([0.1, 1.0, 3.0, 0.5])
+    for whole in (GLOBAL, LOCAL):
+        p = whole.calibrated(temperature=t)
+        assert np.array_equal(p.mean, whole.mean) and p.top(2) == whole.top(2)
+        assert (p.sd[..., [0, 3]] < whole.sd[..., [0, 3]]).all() and (p.sd[..., 2] > whole.sd[..., 2]).all()
+        assert np.allclose(p.sd[..., 1], whole.sd[..., 1])
+        rest = whole.alpha.sum(-1, keepdims=True) - whole.alpha
+        assert np.allclose(p.interval(0.8)[0], stats.beta.ppf(0.1, whole.alpha / t, rest / t))
+        assert np.allclose(p.probability_above(0.3), stats.beta.sf(0.3, whole.alpha / t, rest / t))
+        assert np.array_equal(p.to_frame().to_numpy(), p.to_frame().to_numpy()) and "age" in repr(p)
+        p.save(tmp_path / "p.bif")
+        back = Posterior.load(tmp_path / "p.bif")
+        assert np.array_equal(back.temperature, t) and np.array_equal(back.sd, p.sd)
+        for ask in (lambda p=p: p.entropy, lambda p=p: p.kl_to(GLOBAL), lambda p=p: GLOBAL.kl_to(p)):
+            with pytest.raises(ValueError, match="no closed form: ask the posterior before its calibration"):
+                ask()
+    assert np.array_equal(LOCAL.calibrated(temperature=t)[3].sd, LOCAL.calibrated(temperature=t).sd[3])
+
+
+def test_a_group_of_calibrated_features():
+    """Means add up; the variance of the group's gamma variable is that of its independent parts."""
+    t, rng = np.array([0.1, 1.0, 3.0, 0.5]), np.random.default_rng(1)
+    p = GLOBAL.calibrated(temperature=t).group({"person": ["age", "sex"]})
+    gammas = (t * rng.gamma(GLOBAL.alpha / t, size=(200_000, 4)))[:, :2].sum(1)
+    assert np.isclose(p.alpha[0], gammas.mean(), rtol=0.01) and np.isclose(p.alpha[0] * p.temperature[0], gammas.var(),
+                                                                           rtol=0.02)
+    assert np.allclose(p.temperature[1:], t[2:]) and np.allclose(p.mean, GLOBAL.group([0, 0, 1, 2]).mean)
+    alike = GLOBAL.calibrated(temperature=np.full(4, 2.0)).group([0, 0, 1, 1])
+    assert np.allclose(alike.sd, GLOBAL.calibrated(temperature=2.0).group([0, 0, 1, 1]).sd)
+
+
 # saving
 
 INDEXES = {
