@@ -176,7 +176,16 @@ def shap_tree(X_train, y_train, X, *, seed=0) -> np.ndarray:
     >>> shap_tree(X, y, X[:5]).mean(0).argmax()
     np.int64(1)
     """
-    model, X = boosted_trees(X_train, y_train, seed=seed), check_data(X).numpy()
+    return tree_values(boosted_trees(X_train, y_train, seed=seed), X)
+
+
+def tree_values(model, X) -> np.ndarray:
+    """TreeExplainer's values for a tree model that is there already.
+
+    >>> X = np.arange(40.0)[:, None] * [1, 0]; tree_values(boosted_trees(X, X[:, 0] > 19), X[:2]).argmax(1).tolist()
+    [0, 0]
+    """
+    X = check_data(X).numpy()
     with _quiet():
         values = shap.TreeExplainer(model).shap_values(X)
     return _pick(values, model.predict_proba(X).argmax(1))
