@@ -1,0 +1,204 @@
+"""Counting: how many features matter for a row, without being told? (notebook 07)
+
+Table 1 gives every method each row's true number of relevant features. Here none is given. Our rule reads it off the
+posterior: **a feature matters when its importance probably exceeds an equal share**, P(f_i > 1/D) > p. The threshold
+1/D is where the gate of ``rank`` lets an input pass whole; p, one number for all data sets, is chosen on development
+seeds (100 and up) by the mean MCC over Syn1-6, and then applied to the reported seeds. ``OTHERS`` are further rules,
+counted on the same fits so that a reader sees what else there is; nothing is chosen among them.
+
+Rivals: INVASE selects by itself, a feature where its selection probability exceeds one half. L2X cannot: it is *given*
+k, either each row's own true number (which no user has) or one k for all rows (its published way). With k given, the
+number of selected cells is known, and the stored MCC determines precision and recall exactly (``from_mcc``): nothing
+is trained again. INVASE's are known that way only where its MCC is 100; on Syn3-6 it is trained again, on three seeds.
+"""
+
+import json
+
+import numpy as np
+import pandas as pd
+
+from bifkit import LocalBIF, paths, plots
+from bifkit.evaluate import mcc, top_k_mask
+from bifkit.rows import finished
+from bifkit.seeding import derive, seed_all
+from data_prep.synthetic import NAMES, make_synthetic
+from experiments.rivals_budget import rival
+from experiments.synthetic import prepared
+
+PS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # candidates for p
+OTHERS = {  # rule: features of each row, bool (N, D)
+    "mean > 1/D": lambda q: q.mean > 1 / q.mean.shape[1],
+    "P(f > 1/2D) > 0.5": lambda q: q.probability_above(0.5 / q.mean.shape[1]) > 0.5,
+    "largest gap of log importance": lambda q: top_k_mask(q.mean, np.diff(-np.sort(-np.log(q.mean))).argmin(1) + 1),
+    "exp(entropy of the mean)": lambda q: top_k_mask(q.mean, q.effective_features.round().astype(int)),
+}
+DEVELOPMENT, SEEDS, INVASE_SEEDS = (100, 101, 102), (0, 1, 2, 3, 4), (0, 1, 2)
+OURS = "bifkit"
+SCORES = ["precision", "recall", "mcc"]
+
+
+def grid(profile="paper"):
+    """Our fits on development and reported seeds, INVASE's on three; smoke: one set, one seed of each kind, ours."""
+    if profile == "smoke":
+        return [{"dataset": "Syn4", "method": OURS, "seed": s, "rows": 1000} for s in (100, 0)]
+    ours = [{"dataset": d, "method": OURS, "seed": s, "rows": 10_000} for d in NAMES for s in (*DEVELOPMENT, *SEEDS)]
+    return ours + [{"dataset": d, "method": "INVASE", "seed": s, "rows": 10_000}
+                   for d in NAMES[2:] for s in INVASE_SEEDS]
+
+
+def relevant(posterior, p) -> np.ndarray:
+    """The rule: features of each row whose importance exceeds 1/D with probability above p, bool (N, D)."""
+    return posterior.probability_above() > p
+
+
+def run(*, dataset, method, seed, rows=10_000):
+    """One row: for each rule the cells [true positive, false positive, false negative] and the rows with the right "
+    "number.
+
+    Ours has the rule with every candidate p and the other rules; INVASE its own selection.
+    """
+    if method == "INVASE":
+        data = make_synthetic(dataset, seed, rows=rows)
+        seed_all(dataset, seed, method)  # the stream of Table 1's run
+        model = rival(method, dataset, seed=seed).fit(data.X_train, data.y_train)
+        masks, extra = {"own": model.selected(data.X_test)}, {}
+    else:
+        data, g = prepared(dataset, seed, rows, "as_run")
+        short = {"epochs": 1, "min_steps": 100} if rows < 5000 else {}  # toy size
+        explainer = LocalBIF(g, seed=derive(dataset, seed, "bifkit (local)"), **short)
+        posterior = explainer.fit(data.X_train, data.y_train).explain(data.X_test)
+        masks = {str(p): relevant(posterior, p) for p in PS} | {n: rule(posterior) for n, rule in OTHERS.items()}
+        extra = {"mcc_oracle": 100 * mcc(posterior.mean, data.truth_test)}
+    truth = data.truth_test
+    return {"counts": {n: _counts(m, truth) for n, m in masks.items()}, "cells": int(truth.size), **extra}
+
+
+def _counts(mask, truth):
+    right = (mask.sum(1) == truth.sum(1)).sum()
+    return [int((mask & truth).sum()), int((mask & ~truth).sum()), int((~mask & truth).sum()), int(right)]
+
+
+def scores_of(tp, fp, fn, cells) -> dict:
+    """Precision, recall and MCC, x 100, from counts; nothing selected has precision 0."""
+    tp, fp, fn = float(tp), float(fp), float(fn)
+    selected, relevant_ = tp + fp, tp + fn
+    root = np.sqrt(selected * relevant_ * (cells - selected) * (cells - relevant_))
+    return {"precision": 100 * tp / selected if selected else 0.0, "recall": 100 * tp / relevant_,
+            "mcc": 100 * (tp * cells - selected * relevant_) / root if root else 0.0}
+
+
+def from_mcc(value, selected, relevant_, cells) -> dict:
+    """Precision and recall, x 100, from MCC x 100 when the number of selected cells is known (k was given).
+
+    MCC = (TP T - S R) / sqrt(S R (T - S)(T - R)) with S selected and R relevant of T cells, solved for TP.
+    """
+    root = np.sqrt(selected * relevant_ * (cells - selected) * (cells - relevant_))
+    tp = (value / 100 * root + selected * relevant_) / cells
+    return {"precision": 100 * tp / selected, "recall": 100 * tp / relevant_, "mcc": float(value)}
+
+
+def long(frame) -> pd.DataFrame:
+    """A row a run and rule (a candidate p is a rule): precision, recall, MCC, share of rows whose number is right."""
+    rows = []
+    for r in finished(frame).itertuples():
+        for rule, (tp, fp, fn, right) in json.loads(r.counts).items():
+            rows.append({"dataset": r.dataset, "method": r.method, "seed": r.seed, "rule": rule,
+                         **scores_of(tp, fp, fn, r.cells), "number right": 100 * right / (r.rows // 5)})
+    return pd.DataFrame(rows)
+
+
+def development(frame) -> pd.Series:
+    """Mean MCC x 100 over the sets and development seeds of every rule."""
+    found = long(frame)
+    found = found[(found["method"] == OURS) & found["seed"].isin(DEVELOPMENT)]
+    return found.groupby("rule")["mcc"].mean().reindex([*map(str, PS), *OTHERS])
+
+
+def choose(frame) -> float:
+    """The p with the highest mean MCC over sets and development seeds."""
+    return float(development(frame)[list(map(str, PS))].idxmax())
+
+
+def given_k() -> pd.DataFrame:
+    """L2X with k given, and INVASE's own MCC, from the synthetic study's stored rows; empty where it has none."""
+    file = paths.results() / "synthetic.csv"
+    stored = finished(pd.read_csv(file, dtype={"error": str})) if file.exists() else pd.DataFrame({"method": []})
+    rows = []
+    for r in stored[stored["method"].isin(["L2X", "INVASE"])].itertuples():
+        truth = make_synthetic(r.dataset, r.seed, rows=r.rows, variant=r.variant).truth_test
+        key = {"dataset": r.dataset, "seed": r.seed}
+        if r.method == "L2X":
+            k = rival("L2X", r.dataset).k * len(truth)
+            rows.append({"method": "L2X, given each row's "
+            "k", **key, **from_mcc(r.mcc, truth.sum(), truth.sum(), truth.size)})
+            rows.append({"method": "L2X, given one k", **key, **from_mcc(r.mcc_own, k, truth.sum(), truth.size)})
+        else:
+            known = 100.0 if r.mcc_own > 99.999 else np.nan
+            rows.append({"method": "INVASE", **key, "precision": known, "recall": known, "mcc": r.mcc_own})
+    return pd.DataFrame(rows, columns=["method", "dataset", "seed", *SCORES])
+
+
+def everyone(frame) -> pd.DataFrame:
+    """A row a method, data set and reported seed: ours by the rule with the chosen p, ours with oracle k, the rivals.
+
+    INVASE's MCC is the stored one (five seeds), its precision and recall those of the runs trained again (three).
+    """
+    found, p = long(frame), choose(frame)
+    ours = found[(found["method"] == OURS) & (found["rule"] == str(p)) & found["seed"].isin(SEEDS)]
+    oracle = finished(frame).query("method == @OURS and seed in @SEEDS")
+    given = [from_mcc(r.mcc_oracle, *_sizes(r), r.cells) for r in oracle.itertuples()]
+    oracle = oracle[["dataset", "seed"]].reset_index(drop=True).join(pd.DataFrame(given))
+    again = found[found["method"] == "INVASE"].set_index(["dataset", "seed"])
+    rivals = given_k()
+    for i, r in rivals[rivals["method"] == "INVASE"].iterrows():
+        if (key := (r["dataset"], r["seed"])) in again.index:
+            rivals.loc[i, ["precision", "recall"]] = again.loc[key, ["precision", "recall"]].to_numpy()
+    parts = [ours.drop(columns="rule").assign(method="bifkit, own number"), oracle.assign(method="bifkit, given "
+    "each row's k"), rivals]
+    return pd.concat([q for q in parts if len(q)], ignore_index=True)
+
+
+def _sizes(row):
+    tp, _, fn, _ = next(iter(json.loads(row.counts).values()))
+    return tp + fn, tp + fn
+
+
+def disagreement(frame) -> float:
+    """Largest gap between the MCC of INVASE trained again and the stored one: they are the same runs."""
+    again, stored = long(frame).query("method == 'INVASE'"), given_k().query("method == 'INVASE'")
+    both = again.merge(stored, on=["dataset", "seed"], suffixes=("", "_stored"))
+    return float((both["mcc"] - both["mcc_stored"]).abs().max()) if len(both) else 0.0
+
+
+def table(frame) -> pd.DataFrame:
+    """Means over the seeds: a row a method and score, a column a data set, and the mean over the sets."""
+    means = everyone(frame).groupby(["method", "dataset"], sort=False)[SCORES].mean()
+    wide = means.stack().unstack("dataset")
+    wide = wide.reindex(columns=[n for n in NAMES if n in wide])
+    return wide.assign(mean=wide.mean(axis=1))
+
+
+def figure(frame, *, ax=None):
+    """Precision against recall, a point a method and data set; the rule's curve over p for each set."""
+    found = long(frame)
+    ours = found[(found["method"] == OURS) & found["seed"].isin(SEEDS)]
+    ax = plots.axes(ax, (6.4, 4.2))
+    sets = [n for n in NAMES[2:] if n in set(ours["dataset"])]
+    colors = dict(zip(sets, plots.PALETTE, strict=False))
+    points = everyone(frame).groupby(["method", "dataset"])[SCORES].mean()
+    marks = {"bifkit, own number": "o", "INVASE": "s", "L2X, given each row's k": "^", "L2X, given one k": "v"}
+    for name in sets:
+        curve = ours[(ours["dataset"] == name)].groupby("rule")[["recall", "precision"]].mean().loc[list(map(str, PS))]
+        ax.plot(curve["recall"], curve["precision"], color=colors[name], lw=1.2)
+        for method, mark in marks.items():
+            if (method, name) in points.index:
+                x, y = points.loc[(method, name), ["recall", "precision"]]
+                ax.plot(x, y, mark, color=colors[name], ms=8, mec="black" if method == "bifkit, own "
+                "number" else colors[name])
+    ax.set_xlabel("recall: relevant features that are found (%)")
+    ax.set_ylabel("precision: found features that are relevant (%)")
+    ax.grid(alpha=0.3)
+    by_set = [ax.plot([], [], color=c, lw=3, label=n)[0] for n, c in colors.items()]
+    by_method = [ax.plot([], [], m, color=plots.GREY, ms=7, label=n)[0] for n, m in marks.items()]
+    ax.legend(handles=by_set + by_method, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return ax
