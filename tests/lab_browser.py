@@ -32,6 +32,7 @@ from bifkit import paths
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = """--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
            --disable-component-update --disable-sync --disable-dev-shm-usage --no-proxy-server""".split()
+WINDOW = 1280, 900
 LOOPBACK = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
 TELLS_OF_AN_ERROR = re.compile(r"Traceback \(most recent call|^[\w.]*(Error|Exception|Interrupt)\b", re.MULTILINE)
 # Cells out of sight stay in the page; no news, no question about news.
@@ -115,7 +116,7 @@ def lab(folder, seconds=120):
         server = subprocess.Popen(
             [sys.executable, "-m", "jupyter", "lab", "--no-browser", "--allow-root", "--ip=127.0.0.1",
              f"--port={_free_port()}", f"--ServerApp.root_dir={folder / 'notebooks'}",
-             "--LabApp.extension_manager=readonly"],
+             "--LabApp.extension_manager=readonly", "--LanguageServerManager.autodetect=False"],
             env=env, cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
 
     def address():
@@ -141,7 +142,7 @@ def browser(folder):
     program, driver = programs()
     options = webdriver.ChromeOptions()
     options.binary_location = program
-    for flag in (*FLAGS, LOOPBACK, "--window-size=1280,900", f"--user-data-dir={folder / 'profile'}"):
+    for flag in (*FLAGS, LOOPBACK, f"--user-data-dir={folder / 'profile'}"):
         options.add_argument(flag)
     service = webdriver.ChromeService(driver, env={**os.environ, "HOME": str(folder), "TMPDIR": str(folder)})
     local = {"SE_OFFLINE": "true", "NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
@@ -162,8 +163,9 @@ def browser(folder):
 
 def run_all(page, url, token, file, seconds):
     """Open a notebook, press "restart and run all", confirm, wait for the end, save; gives what is then seen."""
+    page.set_window_size(*WINDOW)
     page.get(f"{url}lab/tree/{file.name}?reset&token={token}")
-    wait = WebDriverWait(page, 60, poll_frequency=0.2)
+    wait = WebDriverWait(page, 120, poll_frequency=0.2)
     wait.until(seen.invisibility_of_element_located((By.ID, "jupyterlab-splash")))
     wait.until(lambda page: (look := page.execute_script(LOOK)) and look["ready"] and look["kernel"] == "idle",
                f"{file.name} was not loaded, or its kernel did not start")
@@ -245,7 +247,7 @@ def photograph(page, file):
     """The whole notebook in one picture: the window becomes as tall as the notebook."""
     tall = page.execute_script("return Math.max(0, ...[...document.querySelectorAll('.jp-WindowedPanel-viewport')]"
                                ".map(e => e.scrollHeight))")
-    page.set_window_size(1280, min(int(tall) + 300, 16000))
+    page.set_window_size(WINDOW[0], min(int(tall) + 300, 16000))
     file.parent.mkdir(parents=True, exist_ok=True)
     page.save_screenshot(str(file))
 
