@@ -13,6 +13,7 @@ milliseconds. Three need more:
 import functools
 import inspect
 import math
+import warnings
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,6 +24,7 @@ from torch import nn
 
 from bifkit import LocalBIF, dirichlet, evaluate, paths, privacy
 from bifkit.baselines import attribution
+from bifkit.diagnostics import FitWarning
 from bifkit.models import accuracy, mlp, paper_g, train
 from bifkit.paper import numbers
 from bifkit.rows import finished
@@ -34,7 +36,7 @@ from data_prep.synthetic import NAMES, log_ratio, make_synthetic
 LOADERS = {"Adult": adult.load_adult, "Credit": credit.load_credit, "Intrusion": intrusion.load_intrusion}
 PRESETS = ("paper", "released", "rank")
 MIXED = ("Syn4", "Syn5", "Syn6")
-SEEDS = (0, 1, 2)
+SEEDS = (0, 1)
 ROWS = 100_000  # of the checks on labels
 
 
@@ -54,7 +56,7 @@ class Erratum:
 # the study: what has to be trained, or read from files
 
 def grid(profile="paper"):
-    """The presets on the authors' g (Syn4-6, three seeds), and the sizes of three data sets; smoke: a tiny fit each."""
+    """The presets on the authors' g (Syn4-6, two seeds), and the sizes of three data sets; smoke: a tiny fit each."""
     rows, steps, names, seeds = 10_000, 0, MIXED, SEEDS
     if profile == "smoke":
         rows, steps, names, seeds = 1000, 20, ("Syn4",), [0]
@@ -73,7 +75,9 @@ def run(*, check, dataset, preset=None, seed=0, rows=10_000, steps=0):
     data, g = authors_g(dataset, seed, rows)
     short = {"epochs": 1, "min_steps": steps, "draws": 1} if steps else {}
     explainer = LocalBIF(g, preset, seed=derive(dataset, seed, f"errata {preset}"), **short)
-    posterior = explainer.fit(data.X_train, data.y_train).explain(data.X_test)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)  # a starved g is the point
+        posterior = explainer.fit(data.X_train, data.y_train).explain(data.X_test)
     D = data.n_features
     return {"mcc": 100 * evaluate.mcc(posterior.mean, data.truth_test),
             "accuracy": accuracy(g, data.X_test, data.y_test),
