@@ -1,117 +1,147 @@
-"""Every figure; each takes ``ax=None`` and returns the Axes (or the Figure, where it has several).
+"""Every figure by one name, ``plots.X``; each takes ``ax=None`` and returns the Axes (the Figure, if it has several).
 
-One style, colour-blind safe (Okabe and Ito's palette), light, with names rather than numbers on the axes.
-``save(fig, name)`` writes png and pdf into ``figures/``; files carry no date, so that the same figure is the same file.
+    one posterior     importances, probability_top, ridge, bars        (bifkit.posterior_plots)
+    its rows          heatmap, row                                     (bifkit.row_plots)
+    several models    compare = side_by_side + kl_matrix               (here)
+    images            overlay                                          (bifkit.pictures)
+    studies, fits     grouped_bars, elbo_curve, schematic              (here)
+
+One style, colour-blind safe, light, with names rather than numbers on the axes; ``save(fig, name)`` writes png and pdf
+into ``figures/`` (bifkit.canvas). Nothing here shows a figure or changes the caller's settings but ``style()``.
 """
 
-import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.colors import PowerNorm
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
-from bifkit import paths
+from bifkit.canvas import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PALETTE,
+    PURPLE,
+    RED,
+    SKY,
+    STYLE,
+    YELLOW,
+    axes,
+    name_ticks,
+    panels,
+    plain,
+    room,
+    save,
+    slant,
+    style,
+)
+from bifkit.display import short
+from bifkit.pictures import overlay
+from bifkit.posterior import Posterior
+from bifkit.posterior_plots import bars, importances, names_down, note, percent, probability_top, ridge, whiskers
+from bifkit.row_plots import heatmap, row
 
-BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, GREY = (
-    "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#777777")
-PALETTE = [BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, GREY]
-STYLE = {"axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 11, "axes.labelsize": 10,
-         "xtick.labelsize": 9, "ytick.labelsize": 9, "legend.fontsize": 9, "legend.frameon": False,
-         "figure.dpi": 110, "savefig.dpi": 200, "savefig.bbox": "tight", "pdf.fonttype": 42, "svg.hashsalt": "bifkit"}
-
-
-def style():
-    """Apply the one style to what is drawn from now on.
-
-    >>> style(); plt.rcParams["legend.frameon"]
-    False
-    """
-    plt.rcParams.update(STYLE)
-
-
-def axes(ax=None, size=(6, 3.2)):
-    """The given Axes, or a new one in our style.
-
-    >>> axes().figure.get_size_inches().tolist()
-    [6.0, 3.2]
-    """
-    if ax is None:
-        style()
-        ax = plt.subplots(figsize=size, layout="constrained")[1]
-    return ax
-
-
-def save(figure, name):
-    """Write ``figures/<name>.png`` and ``.pdf``; returns the figure.
-
-    >>> _ = save(axes(size=(2, 2)), "doctest")
-    >>> sorted(file.name for file in paths.figures().glob("doctest.*"))
-    ['doctest.pdf', 'doctest.png']
-    """
-    figure = getattr(figure, "figure", figure)
-    for ending, metadata in (("png", {"Software": None}), ("pdf", {"CreationDate": None, "Creator": None})):
-        figure.savefig(paths.figures() / f"{name}.{ending}", metadata=metadata)
-    return figure
+__all__ = ["BLUE", "GREEN", "GREY", "ORANGE", "PALETTE", "PURPLE", "RED", "SKY", "STYLE", "YELLOW",
+           "axes", "bars", "compare", "elbo_curve", "grouped_bars", "heatmap", "importances", "kl_matrix", "overlay",
+           "probability_top", "ridge", "row", "save", "schematic", "side_by_side", "style"]
+MARKS = list(zip([BLUE, ORANGE, GREEN, RED, PURPLE, SKY, GREY, "#000000"], "os^Dv<>P", strict=True))
 
 
-def importances(posterior, *, ax=None, prob=0.95, top=15, color=BLUE, sort=True, label=None):
-    """Posterior means with credible intervals, the most important on top.
-
-    >>> from bifkit import Posterior
-    >>> importances(Posterior([3.0, 1.0], ["age", "sex"])).get_yticklabels()[0].get_text()
-    'age'
-    """
-    frame = posterior.to_global().to_frame(prob)
-    if sort:
-        frame = frame.sort_values("mean", ascending=False, kind="stable")
-    total, frame = len(frame), frame.head(top)
-    ax = axes(ax, (6, 0.9 + 0.28 * len(frame)))
-    y = np.arange(len(frame))
-    ax.hlines(y, frame["lower"], frame["upper"], color=color, alpha=0.5, lw=3)
-    ax.plot(frame["mean"], y, "o", color=color, ms=6, label=label)
-    ax.set_yticks(y, frame.index)
-    ax.set_ylim(len(frame) - 0.5, -0.5)
-    ax.set_xlim(left=0)
-    part = "" if total == len(frame) else f"\nfirst {len(frame)} of {total}"
-    ax.set_xlabel(f"importance (mean and {prob:.0%} interval){part}")
-    ax.grid(axis="x", alpha=0.3)
-    return ax
+def _same_features(posteriors):
+    """{name: global posterior}, all over the first one's features in the first one's order."""
+    if len(posteriors) < 2:
+        raise ValueError(f"a comparison needs at least two posteriors, {{name: posterior}}; got {len(posteriors)}")
+    names = next(iter(posteriors.values())).feature_names
+    out = {}
+    for model, posterior in posteriors.items():
+        if set(posterior.feature_names) != set(names):
+            odd = sorted(set(posterior.feature_names) ^ set(names))
+            raise ValueError(f"{model!r} is not over the first posterior's features: {', '.join(odd[:4])} in one only")
+        one = posterior.to_global()
+        out[str(model)] = Posterior(one.alpha[[one.feature_names.index(n) for n in names]], names)
+    return out
 
 
-def bars(posterior, *, ax=None, relevant=(), color=BLUE, title=None):
-    """Posterior mean and one standard deviation as bars, in the features' order (the paper's Figure 2).
+def _size(names, n_models, n_features):
+    return 6 + room(names), 1.4 + (0.2 + 0.08 * n_models) * n_features
 
-    >>> from bifkit import Posterior
-    >>> len(bars(Posterior([3.0, 1.0])).patches)
+
+def side_by_side(posteriors, *, ax=None, prob=0.95, top=10):
+    """Several posteriors, ``{name: posterior}``, in one forest plot; the features heaviest on average come first.
+
+    >>> len(side_by_side({"a": Posterior([3.0, 1.0]), "b": Posterior([1.0, 1.0])}).get_legend().get_texts())
     2
     """
-    posterior, ax = posterior.to_global(), axes(ax, (6, 2.6))
-    x = np.arange(len(posterior.feature_names))
-    colors = [color if i in relevant or not len(relevant) else GREY for i in x]
-    low = np.minimum(posterior.sd, posterior.mean)  # a bar's whisker must not leave the simplex
-    ax.bar(x, posterior.mean, yerr=[low, posterior.sd], color=colors, capsize=3, error_kw={"lw": 1})
-    ax.set_xticks(x, posterior.feature_names)
-    ax.set_ylim(bottom=0)
-    ax.set_ylabel("importance")
-    if title:
-        ax.set_title(title, loc="left")
+    ones = _same_features(posteriors)
+    mean = np.mean([p.mean for p in ones.values()], axis=0)
+    order = np.argsort(-mean, kind="stable")[:top]
+    names = [next(iter(ones.values())).feature_names[i] for i in order]
+    models, ax = short(ones, 28), axes(ax, _size(names, len(ones), len(order)))
+    for i, one in enumerate(ones.values()):
+        dodge = 0.7 * ((i + 0.5) / len(ones) - 0.5)
+        color, marker = MARKS[i % len(MARKS)]
+        whiskers(ax, np.arange(len(order)) + dodge, one.to_frame(prob).iloc[order], color=color, marker=marker,
+                 label=models[i])
+    names_down(ax, names)
+    ax.set_xlim(left=0)
+    whole = max(posteriors.values(), key=len)
+    ax.set_xlabel(f"importance (mean and {percent(prob)} interval){note(whole, len(order))}")
+    columns = max(1, 72 // (max(map(len, models)) + 6))
+    legend = ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, frameon=False, fontsize=9)
+    for text in legend.get_texts():
+        text.update(plain(models))
     return ax
 
 
-def heatmap(posterior, *, ax=None, rows=40, top=20):
-    """Rows x features of a local posterior's means, rows in their order.
+def _nats(value):
+    return f"{value:.1e}" if value >= 1e5 else f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f}"
 
-    >>> from bifkit import Posterior
-    >>> heatmap(Posterior([[3.0, 1.0], [1.0, 3.0]])).get_xlabel()
-    'feature'
+
+def kl_matrix(posteriors, *, ax=None):
+    """KL(row || column) between several posteriors in nats (section 4.4): how badly the column stands in for the row.
+
+    >>> ax = kl_matrix({"a": Posterior([2.0, 1.0]), "b": Posterior([1.0, 1.0])})
+    >>> [t.get_text() for t in ax.texts]  # log 2 - 1/2 from a to b
+    ['0.00', '0.19', '0.31', '0.00']
     """
-    mean = np.atleast_2d(posterior.mean)
-    keep, mean = np.sort(np.argsort(-mean.mean(0), kind="stable")[:top]), mean[:rows]
-    ax = axes(ax, (1.5 + 0.4 * len(keep), 1.2 + 0.14 * len(mean)))
-    image = ax.imshow(mean[:, keep], aspect="auto", cmap="viridis", vmin=0)
-    ax.set_xticks(range(len(keep)), [posterior.feature_names[i] for i in keep], rotation=45, ha="right")
-    ax.set_xlabel("feature")
-    ax.set_ylabel(f"instance (first {len(mean)} of {len(posterior)})")
-    ax.figure.colorbar(image, ax=ax, label="mean importance", shrink=0.8)
+    ones = _same_features(posteriors)
+    kl = np.array([[float(p.kl_to(q)) for q in ones.values()] for p in ones.values()])
+    n = len(ones)
+    below, slanted = slant(ones, 20)
+    ax = axes(ax, (1 + below + 0.62 * n, 0.5 + below + 0.5 * n))
+    norm = PowerNorm(0.5, 0, max(kl.max(), 1e-9))  # one far-off model must not make the others look alike
+    ax.imshow(kl, cmap="Blues", norm=norm)
+    for i, j in np.ndindex(n, n):
+        ax.text(j, i, _nats(kl[i, j]), ha="center", va="center", fontsize=9 if n <= 6 else 7,
+                color="white" if norm(kl[i, j]) > 0.6 else "black")
+    name_ticks(ax.xaxis, range(n), ones, **slanted)
+    name_ticks(ax.yaxis, range(n), ones, width=20)
+    ax.set_title("KL from row to column (nats)", loc="left")
+    ax.spines[:].set_visible(False)
+    ax.tick_params(length=0)
     return ax
+
+
+def compare(posteriors, *, ax=None, prob=0.95, top=10):
+    """Several models' posteriors, ``{name: posterior}``, side by side, with the KL matrix between them.
+
+    Returns the Figure. ``ax`` may be two Axes, for the forest plot and the matrix: they are returned as given. For one
+    of the two alone call ``side_by_side`` or ``kl_matrix``.
+
+    >>> len(compare({"a": Posterior([3.0, 1.0]), "b": Posterior([1.0, 1.0])}).axes)
+    2
+    """
+    if ax is not None and np.size(ax) != 2:
+        raise ValueError("compare draws two panels: give two Axes, ax=(left, right), or call plots.side_by_side or "
+                         "plots.kl_matrix with one")
+    if ax is None:
+        names, n = next(iter(_same_features(posteriors).values())).feature_names, len(posteriors)
+        (wide, high), matrix, below = _size(names, n, min(top, len(names))), 0.5 * n + 0.6, slant(posteriors, 20)[0]
+        size = wide + matrix + below, max(high, matrix + below + 0.4)
+        figure, grid = panels(1, 2, size, width_ratios=[wide - room(names), matrix])
+    left, right = grid[0] if ax is None else np.ravel(ax)
+    side_by_side(posteriors, ax=left, prob=prob, top=top)
+    kl_matrix(posteriors, ax=right)
+    return figure if ax is None else ax
 
 
 def grouped_bars(frame, *, ax=None, ylabel="", colors=PALETTE, errors=None):
