@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bifkit import door
+
 ENOUGH = 100  # steps below which a curve is too short to judge
 
 
@@ -65,16 +67,33 @@ class Diagnostics:
         return notes
 
 
-def effective_features(networks, x) -> float:
-    """exp(entropy of the mean importances) of rows x, averaged over rows and networks.
+def effective_features(network, x) -> float:
+    """exp(entropy of the mean importances), averaged over the rows x.
 
     >>> import torch
-    >>> effective_features([lambda x: torch.ones(len(x), 4)], torch.zeros(3, 2))
+    >>> effective_features(lambda x: torch.ones(len(x), 4), torch.zeros(3, 2))
     4.0
     """
-    alphas = [net(x).detach().double().cpu().numpy() for net in networks]
-    means = [a / a.sum(1, keepdims=True) for a in alphas]
-    return float(np.mean([np.exp(-(m * np.log(m)).sum(1)).mean() for m in means]))
+    alpha = network(x).detach().double().cpu().numpy()
+    m = alpha / alpha.sum(1, keepdims=True)
+    return float(np.exp(-(m * np.log(m)).sum(1)).mean())
+
+
+def of(fits, x, features) -> Diagnostics:
+    """The diagnostics of ``fits``, pairs (network, ELBO of each step); the worst speaks for all, and warns.
+
+    >>> import torch, warnings
+    >>> sure, flat = lambda x: torch.tensor([[9.0, 0.1, 0.1]]), lambda x: torch.ones(1, 3)
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     of([(sure, np.zeros(200)), (flat, np.zeros(200))], torch.zeros(1, 3), 3).flat, len(caught)
+    (True, 1)
+    """
+    found = [judge(curve, effective_features(network, x), features) for network, curve in fits]
+    worst = max(found, key=lambda d: (d.converged is False, d.flat))
+    if notes := worst.advice():
+        door.warn("; ".join(notes), FitWarning)
+    return worst
 
 
 def judge(curve, effective, features) -> Diagnostics:

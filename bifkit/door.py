@@ -4,14 +4,30 @@ An error says what was wrong, what was expected and what to do. Oddities that re
 duplicate columns, all-zero rows) work and give one warning together; so does a g that seems to return probabilities.
 """
 
+import sys
 import warnings
 from contextlib import contextmanager
 from itertools import chain
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import torch
-from sklearn.metrics import r2_score
 from torch import nn
+
+
+def warn(message, category=UserWarning):
+    """A warning that points at the caller's own line, however deep in the package it arises.
+
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warn("odd")
+    >>> caught[0].filename.endswith("door.py")
+    False
+    """
+    here, frame, level = str(Path(__file__).parent), sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(here):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
 
 
 def check_model(model, device=None):
@@ -34,7 +50,11 @@ def check_model(model, device=None):
     found = devices.pop()
     if found.type == "meta":
         raise ValueError("g is on the meta device and has no weights; load them first")
-    if device is not None and torch.device(device).type != found.type:
+    try:
+        wanted = found if device is None else torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(f"device must be torch's name of one, such as 'cpu' or 'cuda'; got {device!r}") from error
+    if wanted.type != found.type:
         raise ValueError(f"g is on {found}, but device={device!r} was asked for: call model.to({device!r}) first")
     return found
 
@@ -58,11 +78,7 @@ def check_X(X, *, width=None, feature_names=None, at_least=1):
     """
     index = getattr(X, "index", None) if hasattr(X, "columns") else None
     names = [str(c) for c in X.columns] if hasattr(X, "columns") else None
-    try:
-        values = X.detach().to("cpu", torch.float32).numpy() if isinstance(X, torch.Tensor) else np.asarray(X)
-        values = np.require(values, np.float32, ["C", "W"])  # a copy only where it must be: torch wants writable rows
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"X must be numeric; encode text and categories first ({error})") from None
+    values = _float32(X)
     if values.ndim < 2:
         raise ValueError(f"X must have a row an instance and a column a feature; got shape {values.shape}")
     if values.shape[0] == 0:
@@ -88,6 +104,22 @@ def check_X(X, *, width=None, feature_names=None, at_least=1):
     if len(set(names)) < len(names):
         raise ValueError("feature names must differ from each other")
     return torch.from_numpy(values), tuple(shape), names, index
+
+
+def _float32(X):
+    """Rows as float32, writable and in C order; copied only where they must be."""
+    values = X.detach().cpu() if isinstance(X, torch.Tensor) else np.asarray(X)
+    if any(kind in str(values.dtype) for kind in ("complex", "datetime", "timedelta")):
+        raise TypeError(f"X must be numeric and real; it holds {values.dtype}: turn that into numbers first")
+    if isinstance(values, torch.Tensor):
+        values = values.to(torch.float32).numpy()
+    elif values.dtype == object:
+        values = np.where(pd.isna(values), np.nan, values)  # pandas' NA is refused as what it is, a missing value
+    try:
+        with np.errstate(over="ignore"):  # a number too large for float32 becomes infinite, and is refused as that
+            return np.require(values, np.float32, ["C", "W"])
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"X must be numeric; encode text and categories first ({error})") from None
 
 
 def check_output(model, x, shape):
@@ -185,21 +217,24 @@ def warn_oddities(X, names, feature_groups=None):
     >>> print(caught[0].message)
     the data have 1 constant column(s), e.g. age: BIF works on, duplicates share their importance
     """
-    notes = []
     constant = (X == X[0]).all(0).numpy()
-    if constant.any():
-        notes.append(f"{constant.sum()} constant column(s), e.g. {names[int(np.flatnonzero(constant)[0])]}")
     head = np.ascontiguousarray(X[:5000].numpy().T)  # columns equal here are then compared in full
     _, first, same = np.unique(head.view(f"V{head.shape[1] * 4}").ravel(), return_index=True, return_inverse=True)
     twins = [i for i, j in enumerate(first[same]) if i != j and not constant[i] and torch.equal(X[:, i], X[:, j])]
-    if twins and feature_groups is None:
-        notes.append(f"{len(twins)} duplicate column(s), e.g. {names[twins[0]]}")
-    zero = int((X == 0).all(1).sum())
-    if zero:
-        notes.append(f"{zero} all-zero row(s)")
+    tell_oddities(names, np.flatnonzero(constant), twins if feature_groups is None else [], int((X == 0).all(1).sum()))
+
+
+def tell_oddities(names, constant, twins, zero_rows):
+    """The warning itself, from the numbers of constant and of duplicate columns and the count of all-zero rows.
+
+    >>> tell_oddities(["age", "pay"], [], [], 0)  # nothing is odd
+    """
+    notes = [f"{len(which)} {kind} column(s), e.g. {names[int(which[0])]}"
+             for kind, which in (("constant", constant), ("duplicate", twins)) if len(which)]
+    if zero_rows:
+        notes.append(f"{zero_rows} all-zero row(s)")
     if notes:
-        warnings.warn("the data have " + ", ".join(notes) + ": BIF works on, duplicates share their importance",
-                      UserWarning, stacklevel=3)
+        warn("the data have " + ", ".join(notes) + ": BIF works on, duplicates share their importance")
 
 
 @torch.no_grad()
@@ -221,29 +256,21 @@ def warn_probabilities(output, likelihood):
     >>> print(caught[0].message)
     g must return logits, but its outputs look like probabilities (all in [0, 1], rows sum to 1): ...
     """
-    if likelihood == "regression" or output.min() < 0 or output.max() > 1:
-        return
-    several = output.shape[1] > 1
-    if several and (output.sum(1) - 1).abs().max() > 1e-3:
-        return
-    warnings.warn(f"g must return logits, but its outputs look like probabilities (all in [0, 1]"
-                  f"{', rows sum to 1' if several else ''}): leave out its last {'softmax' if several else 'sigmoid'}, "
-                  f"or let it return torch.{'log' if several else 'logit'} of them", UserWarning, stacklevel=3)
+    if likelihood != "regression" and look_like_probabilities(output):
+        several = output.shape[1] > 1
+        warn(f"g must return logits, but its outputs look like probabilities (all in [0, 1]"
+             f"{', rows sum to 1' if several else ''}): leave out its last {'softmax' if several else 'sigmoid'}, "
+             f"or let it return torch.{'log' if several else 'logit'} of them")
 
 
-def score(output, labels, likelihood) -> float:
-    """How well the outputs (N, C) of g predict the labels (N,): accuracy, or R^2 for a regression.
+def look_like_probabilities(output) -> bool:
+    """Whether outputs (N, C) all lie in [0, 1], and those of a row sum to one where there are several.
 
-    >>> score(torch.tensor([[2.0, 1.0], [0.0, 1.0]]), torch.tensor([0, 0]), "categorical")
-    0.5
-    >>> score(torch.tensor([[1.0], [3.0]]), torch.tensor([1.0, 3.0]), "regression")
-    1.0
+    >>> look_like_probabilities(torch.tensor([[0.2, 0.8]])), look_like_probabilities(torch.tensor([[0.2, 0.9]]))
+    (True, False)
     """
-    output, labels = output.cpu().double(), labels.cpu()
-    if likelihood == "regression":
-        return float(r2_score(labels.numpy(), output[:, 0].numpy()))
-    predicted = output.argmax(1) if likelihood == "categorical" else (output[:, 0] > 0).long()
-    return float((predicted == labels).double().mean())
+    inside = bool(output.min() >= 0 and output.max() <= 1)
+    return inside and (output.shape[1] == 1 or bool((output.sum(1) - 1).abs().max() <= 1e-3))
 
 
 @contextmanager

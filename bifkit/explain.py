@@ -8,15 +8,16 @@ model g is left exactly as it was: weights, BatchNorm statistics, mode, ``requir
 None are the preset's.
 """
 
+import copy
 import dataclasses
 import logging
 import time
-import warnings
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
+from torch import nn  # noqa: F401 (the examples below)
 
 from bifkit import batches, diagnostics, door, storage
 from bifkit.elbo import one_against_rest, reader
@@ -62,11 +63,13 @@ class _BIF(BaseEstimator):
         >>> fitted = GlobalBIF(g, min_steps=9, epochs=1).fit(X, X.argmax(1)); fitted.likelihood_, fitted.score_
         ('categorical', 1.0)
         """
-        self.__dict__.pop("networks_", None)  # a fit that fails leaves no mixture of old and new
+        for name in [n for n in vars(self) if n.endswith("_")]:
+            delattr(self, name)  # a fit that fails leaves no mixture of old and new
         s, started = self._settings(), time.perf_counter()
         device = door.check_model(self.model, self.device)
         gpus = range(torch.cuda.device_count())
         with verbosity(self.verbose), door.frozen(self.model), torch.random.fork_rng(gpus), torch.enable_grad():
+            torch.manual_seed(derive(type(self).__name__, self.seed))  # a loader that shuffles repeats itself
             rows = batches.source(X, y, self.model, device=device, likelihood=self.likelihood, groups=self.groups,
                                   feature_names=self.feature_names, batch_size=s.batch_size)
             self.groups_, self.group_names_ = resolve_groups(self.groups, rows.names)
@@ -75,31 +78,24 @@ class _BIF(BaseEstimator):
             if rows.score is None:
                 s = s.changed(target="soft")
             self.settings_, self.likelihood_, self.score_ = s, rows.likelihood, rows.score
-            self.feature_names_, self.shape_, self.named_ = rows.names, rows.shape, rows.named
-            self.n_features_in_ = rows.width
+            self.feature_names_, self.shape_, self.n_features_in_ = rows.names, rows.shape, rows.width
+            self.columns_ = None if rows.columns is None else [str(c) for c in rows.columns]
+            if hasattr(X, "columns") and all(isinstance(c, str) for c in X.columns):
+                self.feature_names_in_ = np.array(self.columns_, dtype=object)  # scikit-learn's convention
             self.classes_ = door.check_classes(self.classes, rows.outputs)
             log.info("%s: %d rows, %d features%s, preset %s, likelihood %s", type(self).__name__, rows.n, rows.width,
                      "" if self.groups is None else f" in {len(self.group_names_)} groups", self.preset,
                      self.likelihood_)
             fits = [self._fit_once(rows, s, r, c) for c in self.classes_ or [None] for r in range(s.restarts)]
-        curves = [curve for _, curve in fits]
-        self.history_ = [[float(part.mean()) for part in np.array_split(c, min(20, len(c)))] for c in curves]
+        self.history_ = [[float(part.mean()) for part in np.array_split(c, min(20, len(c)))] for _, c in fits]
         self.elbo_ = float(np.mean([h[-1] for h in self.history_]))  # a history is a mean over each twentieth
         if not np.isfinite(self.elbo_):
             raise FloatingPointError("the fit diverged: try a smaller lr, or check the scale of g's outputs")
         self.networks_ = [net for net, _ in fits]
-        self._diagnose(curves, rows.some())
+        self.diagnostics_ = diagnostics.of(fits, rows.some(), len(self.group_names_))
         log.info("%s: done in %.1f s, ELBO %.4f, %.1f effective features", type(self).__name__,
                  time.perf_counter() - started, self.elbo_, self.diagnostics_.effective_features)
         return self
-
-    def _diagnose(self, curves, x):
-        """Judge the fit, and warn with advice; the worst curve speaks for all."""
-        effective = diagnostics.effective_features(self.networks_, x)
-        found = [diagnostics.judge(c, effective, len(self.group_names_)) for c in curves]
-        self.diagnostics_ = next((d for d in found if d.converged is False), found[0])
-        if notes := self.diagnostics_.advice():
-            warnings.warn("; ".join(notes), diagnostics.FitWarning, stacklevel=3)
 
     def _fit_once(self, rows, s, restart, class_number=None):
         """One fit: (network, ELBO of each step). A released g learns along: each restart takes its own copy."""
@@ -108,7 +104,7 @@ class _BIF(BaseEstimator):
         read = reader(s.target, likelihood, class_number)
         torch.manual_seed(derive(type(self).__name__, self.seed, restart))
         net = self._new_network(rows.width, s, rows).to(rows.mean.device).train()
-        stream = rows.batches(read, None if model is self.model else g)
+        stream = rows.batches(read, None if model is self.model else batches.view(copy.deepcopy(model), rows.shape))
         if class_number is not None:
             whole, likelihood = g, "binary"
             g = lambda x: one_against_rest(whole(x), class_number)  # noqa: E731
@@ -120,7 +116,7 @@ class _BIF(BaseEstimator):
             optimiser=lambda vectors, steps: self._optimiser(vectors, s, steps), average=self._averaged(net),
             learned=[p for p in model.parameters() if p.requires_grad], groups=groups, mean=rows.mean,
             likelihood=likelihood, kl_weight=self._kl_weight(s, rows.n, rows.size),
-            scale=_scale(*rows.spread(read)) if likelihood == "regression" else 1.0)
+            scale=rows.scale(s.target) if likelihood == "regression" else 1.0)
         return net.eval(), curve
 
     def _kl_weight(self, s, N, B):
@@ -131,7 +127,8 @@ class _BIF(BaseEstimator):
 
     def _meta(self):
         return {"settings": dataclasses.asdict(self.settings_), "preset": self.preset, "score": self.score_,
-                "feature_names": self.feature_names_, "named": self.named_, "group_names": self.group_names_,
+                "feature_names": self.feature_names_, "columns": self.columns_, "group_names": self.group_names_,
+                "from_frame": hasattr(self, "feature_names_in_"),
                 "shape": list(self.shape_), "likelihood": self.likelihood_, "classes": self.classes_,
                 "diagnostics": self.diagnostics_ and dataclasses.asdict(self.diagnostics_),
                 "history": self.history_, "elbo": self.elbo_, "seed": self.seed, "restarts": len(self.networks_),
@@ -171,12 +168,17 @@ class _BIF(BaseEstimator):
             self.feature_names_, self.group_names_ = meta["feature_names"], meta["group_names"]
             self.shape_, self.likelihood_ = tuple(meta["shape"]), meta["likelihood"]
             self.history_, self.elbo_, self.groups_ = meta["history"], meta["elbo"], arrays["groups"]
-            self.score_, self.named_ = meta.get("score"), meta.get("named", True)  # older files lack these
-            self.classes = self.classes_ = meta.get("classes")
+            self.score_, self.classes_ = meta.get("score"), meta.get("classes") and [int(c) for c in meta["classes"]]
+            self.columns_ = meta.get("columns", self.feature_names_ if meta.get("named", True) else None)
+            if meta.get("from_frame"):  # older files lack these five
+                self.feature_names_in_ = np.array(self.columns_, dtype=object)
+            self.classes = self.classes_
             self.diagnostics_ = diagnostics.Diagnostics(**meta["diagnostics"]) if meta.get("diagnostics") else None
             self.n_features_in_ = len(self.feature_names_)
             if len(self.groups_) != len(self.feature_names_):
                 raise ValueError("features and groups do not fit together")
+            if meta["restarts"] != self.settings_.restarts * len(self.classes_ or [None]):
+                raise ValueError("classes, restarts and networks do not fit together")
             self.networks_ = []
             for r in range(meta["restarts"]):
                 net = self._new_network(self.n_features_in_, self.settings_)
@@ -187,17 +189,22 @@ class _BIF(BaseEstimator):
             raise storage.BadFile(f"the file lacks something a {cls.__name__} needs ({error})") from None
         return self
 
+    def __sklearn_is_fitted__(self):
+        return hasattr(self, "networks_")
+
     def _check_fitted(self):
-        if not hasattr(self, "networks_"):
+        if not self.__sklearn_is_fitted__():
             raise NotFittedError(f"this {type(self).__name__} is not fitted: call fit(X, y) first")
 
-    def _answer(self, alpha_of, index=None, names=None):
-        """The posterior, or {class: posterior}; ``alpha_of(net)`` is averaged over the restarts."""
-        restarts = len(self.networks_) // len(self.classes_ or [None])
+    def _alpha(self, x):
+        """alpha of some rows, (classes, B, G): averaged over the restarts."""
         with torch.no_grad():
-            alphas = [alpha_of(net) for net in self.networks_]
-        found = [self._posterior(np.mean(alphas[i:i + restarts], axis=0), index, names)
-                 for i in range(0, len(alphas), restarts)]
+            alphas = np.stack([net(x).double().cpu().numpy() for net in self.networks_])
+        return alphas.reshape(len(self.classes_ or [None]), -1, *alphas.shape[1:]).mean(1)
+
+    def _answer(self, alphas, index=None, names=None):
+        """The posterior of ``alphas``, one a class; {class: posterior} where classes were asked for."""
+        found = [self._posterior(alpha, index, names) for alpha in alphas]
         return found[0] if self.classes_ is None else dict(zip(self.classes_, found, strict=True))
 
     def _posterior(self, alpha, index=None, names=None):
@@ -243,7 +250,7 @@ class GlobalBIF(_BIF):
         (False, ['x0', 'x1'])
         """
         self._check_fitted()
-        return self._answer(lambda net: net(None)[0].double().cpu().numpy())
+        return self._answer(self._alpha(None)[:, 0])
 
 
 class LocalBIF(_BIF):
@@ -271,27 +278,20 @@ class LocalBIF(_BIF):
         """The posteriors of the rows of ``X``, in their order and with their index.
 
         A frame must have the columns of fit, in their order; where fit had no names, those of the frame are taken.
+        From a DataLoader, which is gone through once, memory holds one batch and the answer.
 
         >>> X = np.random.default_rng(0).normal(size=(50, 2)).astype("float32")
         >>> LocalBIF(nn.Identity(), min_steps=9, epochs=1, hidden=8).fit(X).explain(X[:3]).to_frame().shape
         (3, 2)
         """
         self._check_fitted()
-        device = next(self.networks_[0].parameters()).device
+        device, index, new = next(self.networks_[0].parameters()).device, None, None
         if batches.is_loader(X):
-            X = [door.check_X(batches.parts(b)[0], width=self.n_features_in_)[0] for b in X]
-            return self._answer(lambda net: np.concatenate([net(x.to(device)).double().cpu().numpy() for x in X]))
-        X, _, names, index = door.check_X(X, width=self.n_features_in_)
-        if index is not None and self.named_ and names != self.feature_names_:
-            raise ValueError(f"X's columns are not those of fit, in their order: expected {self.feature_names_[:5]}...")
-
-        def alpha(net):
-            parts = [net(X[i:i + batch_size].to(device)) for i in range(0, len(X), batch_size)]
-            return torch.cat(parts).double().cpu().numpy()
-
-        return self._answer(alpha, index, None if index is None else names)
-
-
-def _scale(sd, mean):
-    """The target's own sd (its unit must not matter), or one where it does not vary."""
-    return sd if sd > 1e-6 * abs(mean) else 1.0
+            blocks = batches.rows_of(X, self.n_features_in_, device)
+        else:
+            X, _, names, index = door.check_X(X, width=self.n_features_in_)
+            new = names if index is not None and self.columns_ is None else None
+            if index is not None and self.columns_ not in (None, names):
+                raise ValueError(f"X's columns are not those of fit, in their order: expected {self.columns_[:5]}...")
+            blocks = (X[i:i + batch_size].to(device) for i in range(0, len(X), batch_size))
+        return self._answer(np.concatenate([self._alpha(x) for x in blocks], axis=1), index, new)

@@ -6,11 +6,11 @@ one; all parameters are one vector with one fused step; and the KL brings its ow
 
 import copy
 import logging
-import warnings
 
 import numpy as np
 from torch import nn
 
+from bifkit import door
 from bifkit.elbo import elbo
 from bifkit.optim import flattened
 from bifkit.progress import Steps
@@ -28,7 +28,7 @@ def learning_copy(model):
     model = copy.deepcopy(model)
     norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     if not norms:
-        warnings.warn("preset 'released' rests on g's BatchNorm layers, and this g has none", stacklevel=4)
+        door.warn("preset 'released' rests on g's BatchNorm layers, and this g has none")
     for m in norms:
         m.train().requires_grad_(True)
     return model

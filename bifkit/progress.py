@@ -2,9 +2,9 @@
 notebooks of a command; ``verbosity`` lets the log of a fit be read.
 
 A fit's bar shows where someone watches: in a terminal and in JupyterLab. It is silent under papermill, nbval and pipes,
-where it could only spoil a stored output. A study's line goes to a terminal and to the file that ``BIF_PROGRESS`` names,
-and nowhere else. ``make reproduce`` runs studies inside a notebook's kernel, whose output shows only when a cell has
-ended: its bar reads the file instead.
+where it could only spoil a stored output. A study's line goes to a terminal and to the file that ``BIF_PROGRESS``
+names, and nowhere else. ``make reproduce`` runs studies inside a notebook's kernel, whose output shows only when a cell
+has ended: its bar reads the file instead.
 """
 
 import contextlib
