@@ -33,7 +33,8 @@ OTHERS = {  # rule: features of each row, bool (N, D)
     "exp(entropy of the mean)": lambda q: top_k_mask(q.mean, q.effective_features.round().astype(int)),
 }
 DEVELOPMENT, SEEDS, INVASE_SEEDS = (100, 101, 102), (0, 1, 2, 3, 4), (0, 1)
-OURS = "bifkit"
+OURS, OWN, TOLD = "bifkit", "bifkit, own number", "bifkit, given each row's k"
+MARKS = {OWN: "o", "INVASE": "s", "L2X, given each row's k": "^", "L2X, given one k": "v"}
 SCORES = ["precision", "recall", "mcc"]
 
 
@@ -52,8 +53,7 @@ def relevant(posterior, p) -> np.ndarray:
 
 
 def run(*, dataset, method, seed, rows=10_000):
-    """One row: for each rule the cells [true positive, false positive, false negative] and the rows with the right "
-    "number.
+    """One row: for each rule the cells [true positive, false positive, false negative], and rows of right number.
 
     Ours has the rule with every candidate p and the other rules; INVASE its own selection.
     """
@@ -92,6 +92,7 @@ def from_mcc(value, selected, relevant_, cells) -> dict:
 
     MCC = (TP T - S R) / sqrt(S R (T - S)(T - R)) with S selected and R relevant of T cells, solved for TP.
     """
+    selected, relevant_ = float(selected), float(relevant_)  # the product below would overflow an integer
     root = np.sqrt(selected * relevant_ * (cells - selected) * (cells - relevant_))
     tp = (value / 100 * root + selected * relevant_) / cells
     return {"precision": 100 * tp / selected, "recall": 100 * tp / relevant_, "mcc": float(value)}
@@ -129,8 +130,8 @@ def given_k() -> pd.DataFrame:
         key = {"dataset": r.dataset, "seed": r.seed}
         if r.method == "L2X":
             k = rival("L2X", r.dataset).k * len(truth)
-            rows.append({"method": "L2X, given each row's "
-            "k", **key, **from_mcc(r.mcc, truth.sum(), truth.sum(), truth.size)})
+            told = from_mcc(r.mcc, truth.sum(), truth.sum(), truth.size)
+            rows.append({"method": "L2X, given each row's k", **key, **told})
             rows.append({"method": "L2X, given one k", **key, **from_mcc(r.mcc_own, k, truth.sum(), truth.size)})
         else:
             known = 100.0 if r.mcc_own > 99.999 else np.nan
@@ -153,8 +154,7 @@ def everyone(frame) -> pd.DataFrame:
     for i, r in rivals[rivals["method"] == "INVASE"].iterrows():
         if (key := (r["dataset"], r["seed"])) in again.index:
             rivals.loc[i, ["precision", "recall"]] = again.loc[key, ["precision", "recall"]].to_numpy()
-    parts = [ours.drop(columns="rule").assign(method="bifkit, own number"), oracle.assign(method="bifkit, given "
-    "each row's k"), rivals]
+    parts = [ours.drop(columns="rule").assign(method=OWN), oracle.assign(method=TOLD), rivals]
     return pd.concat([q for q in parts if len(q)], ignore_index=True)
 
 
@@ -186,19 +186,34 @@ def figure(frame, *, ax=None):
     sets = [n for n in NAMES[2:] if n in set(ours["dataset"])]
     colors = dict(zip(sets, plots.PALETTE, strict=False))
     points = everyone(frame).groupby(["method", "dataset"])[SCORES].mean()
-    marks = {"bifkit, own number": "o", "INVASE": "s", "L2X, given each row's k": "^", "L2X, given one k": "v"}
     for name in sets:
         curve = ours[(ours["dataset"] == name)].groupby("rule")[["recall", "precision"]].mean().loc[list(map(str, PS))]
         ax.plot(curve["recall"], curve["precision"], color=colors[name], lw=1.2)
-        for method, mark in marks.items():
+        for method, mark in MARKS.items():
             if (method, name) in points.index:
                 x, y = points.loc[(method, name), ["recall", "precision"]]
-                ax.plot(x, y, mark, color=colors[name], ms=8, mec="black" if method == "bifkit, own "
-                "number" else colors[name])
+                ax.plot(x, y, mark, color=colors[name], ms=8, mec="black" if method == OWN else colors[name])
     ax.set_xlabel("recall: relevant features that are found (%)")
     ax.set_ylabel("precision: found features that are relevant (%)")
     ax.grid(alpha=0.3)
     by_set = [ax.plot([], [], color=c, lw=3, label=n)[0] for n, c in colors.items()]
-    by_method = [ax.plot([], [], m, color=plots.GREY, ms=7, label=n)[0] for n, m in marks.items()]
+    by_method = [ax.plot([], [], m, color=plots.GREY, ms=7, label=n)[0] for n, m in MARKS.items()]
     ax.legend(handles=by_set + by_method, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return ax
+
+
+def findings(frame) -> list[str]:
+    """What the numbers say, each line computed: the price of not being told k, and who is ahead of whom."""
+    means = everyone(frame).groupby(["method", "dataset"], sort=False)["mcc"].mean().unstack("dataset")
+    ours, told = means.loc[OWN], means.loc[TOLD]
+    lines = ["not being told k costs us " + ", ".join(f"{n} {told[n] - ours[n]:.1f}" for n in ours.index)]
+    for rival_ in [m for m in means.index if not m.startswith("bifkit")]:
+        gap = ours - means.loc[rival_]
+        groups = {"ahead on": gap > 0.05, "level on": gap.abs() <= 0.05, "behind on": gap < -0.05}
+        told = "; ".join(f"{k} {', '.join(gap.index[v])}" for k, v in groups.items() if v.any())
+        lines.append(f"our own number against {rival_}: {told} (mean difference {gap.mean():+.1f})")
+    right = long(frame)
+    right = right[(right["method"] == OURS) & (right["rule"] == str(choose(frame))) & right["seed"].isin(SEEDS)]
+    by = right.groupby("dataset")["number right"].mean()
+    right = ", ".join(f"{n} {v:.0f}" for n, v in by.items())
+    return [*lines, f"rows whose number of features is exactly right (%): {right}"]

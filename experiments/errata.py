@@ -131,8 +131,8 @@ def syn3_formula() -> Erratum:
     found = stored("synthetic_as_printed", ["bifkit (local)", "SHAP", "SHAP on g"], "mcc")
     return Erratum(
         topic="Syn3's formula",
-        paper="section 5.1: exp(-100 sin(2 X7) + 2|X8| + X9 + exp(-X10)). Was run: exp(-100 sin(0.2 X7) + |X8| + "
-              "X9 + exp(-X10) - 2.4), with 10 for 100 inside Syn5 and Syn6",
+        paper="section 5.1: exp(-100 sin(2 X7) + 2 abs(X8) + X9 + exp(-X10)). Was run: exp(-100 sin(0.2 X7) + "
+              "abs(X8) + X9 + exp(-X10) - 2.4), with 10 for 100 inside Syn5 and Syn6",
         check=f"X8, X9 and X10 change the likelier class of {share['printed']:.1%} of the rows as printed, of "
               f"{share['run']:.1%} as run and {share['mixed']:.1%} inside Syn5 and Syn6",
         beside="" if found is None else f"MCC x 100 on the printed Syn3: {_each(found.xs('Syn3', level='dataset'), 0)}",
@@ -324,7 +324,7 @@ def bregman_sign() -> Erratum:
               "example": [float(d([3.0, 1.0], [1.0, 1.0])) for d in (printed_divergence, dirichlet.kl)]}
     return Erratum(
         topic="Sign of the divergence",
-        paper="section 4.4: D_KL(p||q) = A(alpha) - A(beta) - <alpha - beta, E_p T>, with A = log Gamma(alpha_0) - "
+        paper="section 4.4: D_KL(p, q) = A(alpha) - A(beta) - <alpha - beta, E_p T>, with A = log Gamma(alpha_0) - "
               "sum log Gamma(alpha_d). Was run: the right closed form",
         check=f"from Dir(3, 1) to Dir(1, 1) the printed formula gives {values['example'][0]:.3f}, the KL is "
               f"{values['example'][1]:.3f}; of 1000 random pairs {values['negative']:.0%} come out negative. With "
@@ -412,7 +412,7 @@ def table2_caption() -> Erratum:
         consequence="the labels are right and the caption is swapped; so is section 5.2's 'local ... significantly "
                     "more challenging ... lower accuracy', which is true of the caption's order only",
         bifkit="the labels' reading",
-        values={**equal, **mean, "copied": copied})
+        values={"equal": equal, "mean": mean.to_dict(), "copied": copied})
 
 
 def no_variability() -> Erratum:
