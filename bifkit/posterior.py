@@ -93,6 +93,16 @@ class Posterior:
         m = self.mean
         return np.exp(-(m * np.log(m)).sum(-1))
 
+    @property
+    def doubt(self):
+        """How open it is which features matter: sum of p (1 - p), p = P(importance > 1/D); rows of much doubt err more.
+
+        >>> Posterior([[20.0, 20.0, 0.1], [4.0, 4.0, 3.0]]).doubt.round(2).tolist()  # surely two; two or three?
+        [0.03, 0.7]
+        """
+        p = self.probability_above()
+        return (p * (1 - p)).sum(-1)
+
     def interval(self, prob=0.95):
         """(lower, upper) equal-tailed credible bounds of each importance.
 

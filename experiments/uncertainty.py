@@ -115,11 +115,11 @@ def row_errors(scores, truth):
 
 def uncertainties(posterior):
     """Scores of a row's uncertainty that need nothing but its posterior; higher is less certain."""
-    p, m = posterior.probability_above(), posterior.mean
+    m = posterior.mean
     return {"sum of sd": posterior.sd.sum(1), "entropy": posterior.entropy,
             "effective features": posterior.effective_features,
             "low concentration": -posterior.alpha.sum(1),
-            "doubt about 1/D": (p * (1 - p)).sum(1),  # each feature: does its importance exceed an equal share?
+            "doubt about 1/D": posterior.doubt,
             "margin at own k": margin(posterior, np.clip((m > 1 / m.shape[1]).sum(1), 1, m.shape[1] - 1))}
 
 
@@ -306,9 +306,17 @@ def order_table(frame, edges=(0.5, 0.6, 0.8, 0.95, 1.0)):
 
 
 def change_table(frame):
-    """Each change and level: the posterior's spread and the refits' scatter, in percent of relevant importances."""
-    rows = []
-    for (dataset, what, level), part in finished(frame).groupby(["dataset", "what", "level"], sort=False):
+    """Each change and level: the posterior's spread and the refits' scatter, in percent of relevant importances.
+
+    The unchanged data set is the first level of each change that has one.
+    """
+    good, rows = finished(frame), []
+    unchanged = good[good["what"] == "none"]
+    first = {"label noise": unchanged.assign(what="label noise"), "rows": unchanged.assign(what="rows", level=ROWS)}
+    good = pd.concat([*(first[w] for w in first if (good["what"] == w).any()), good[good["what"] != "none"]])
+    order = pd.Categorical(good["what"], categories=[w for w in LEVELS if w in set(good["what"])], ordered=True)
+    good = good.assign(what=order).sort_values(["dataset", "what", "level", "seed"])
+    for (dataset, what, level), part in good.groupby(["dataset", "what", "level"], sort=False, observed=True):
         fits, matter = posteriors(part), relevant(dataset)
         mean = np.stack([p.mean for p in fits])
         row = {"dataset": dataset, "what": what, "level": level, "g": 100 * part["g_accuracy"].mean(),
@@ -316,17 +324,14 @@ def change_table(frame):
                "spread": 100 * np.mean([(p.sd / p.mean)[matter] for p in fits]),
                "scatter": 100 * np.sqrt((mean.var(0, ddof=1) / mean.mean(0) ** 2)[matter].mean())}
         if what == "duplicate":
-            first, other, copy = matter[0], matter[1], mean.shape[1] - 1
-            row |= {"original": mean[:, first].mean(), "copy": mean[:, copy].mean(), "another": mean[:, other].mean(),
-                    "sd of original": np.mean([p.sd[first] for p in fits]),
-                    "sd of both": np.mean([p.group(_pair(p, first, copy)).sd[0] for p in fits])}
+            chosen, copy = matter[0], mean.shape[1] - 1
+            row |= {"original": mean[:, chosen].mean(), "copy": mean[:, copy].mean(),
+                    "its spread": 100 * np.mean([(p.sd / p.mean)[chosen] for p in fits]),
+                    "its scatter": 100 * mean[:, chosen].std(ddof=1) / mean[:, chosen].mean(),
+                    "order of the two": np.mean([max(q, 1 - q) for q in (
+                        float(p.probability_greater(int(chosen), copy)) for p in fits)])}
         rows.append(row)
     return pd.DataFrame(rows)
-
-
-def _pair(posterior, first, copy):
-    names = posterior.feature_names
-    return {"both": [names[first], names[copy]]}
 
 
 def choice_table(frame):

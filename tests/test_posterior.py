@@ -33,6 +33,8 @@ def test_entropy_kl_and_effective_features():
     assert np.isclose(GLOBAL.entropy, stats.dirichlet.entropy(GLOBAL.alpha)) and LOCAL.entropy.shape == (30,)
     assert np.isclose(GLOBAL.effective_features, np.exp(stats.entropy(GLOBAL.mean)))
     assert np.isclose(Posterior(np.ones(4)).effective_features, 4)
+    above = RNG.dirichlet(GLOBAL.alpha, 100_000) > 0.25  # doubt: the variance of each answer, added up
+    assert np.isclose(GLOBAL.doubt, above.var(0).sum(), atol=0.01) and LOCAL.doubt.shape == (30,)
     assert GLOBAL.kl_to(GLOBAL) == 0 and (LOCAL.kl_to(GLOBAL) > 0).all() and LOCAL.kl_to(LOCAL).shape == (30,)
     with pytest.raises(ValueError, match="not over the same features in the same order"):
         GLOBAL.kl_to(Posterior(GLOBAL.alpha, NAMES[::-1]))
