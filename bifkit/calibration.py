@@ -27,12 +27,12 @@ def check(posteriors) -> list[Posterior]:
     >>> len(check(iter([Posterior([1.0, 2.0])])))
     1
     """
-    if isinstance(posteriors, Posterior | float | int) or not hasattr(posteriors, "__iter__"):
+    if hasattr(posteriors, "alpha") or not hasattr(posteriors, "__iter__"):
         raise ValueError("refits must be a list of posteriors, one a fit (a number goes to temperature=); "
                          f"got a {type(posteriors).__name__}")
     posteriors = list(posteriors)
     for p in posteriors:
-        if not isinstance(p, Posterior):
+        if not hasattr(p, "alpha"):  # not isinstance: a notebook that reloads modules has two classes of one name
             raise ValueError(f"refits must be posteriors, as explain() gives them; got a {type(p).__name__}")
         if p.feature_names != posteriors[0].feature_names or p.alpha.shape != posteriors[0].alpha.shape:
             raise ValueError("the fits are not over the same features and rows: explain the same ones with each")
