@@ -113,7 +113,7 @@ def _grey(image, shape):
     """The image as (H, W): colours become their luminance, a flat one takes ``shape``, or is square."""
     image = np.squeeze(_array(image).astype(float))
     if image.ndim == 3:
-        image = np.moveaxis(image, 0, -1) if image.shape[0] in (3, 4) and image.shape[2] not in (3, 4) else image
+        image = np.moveaxis(image, 0, -1) if image.shape[0] in (3, 4) and image.shape[2] != 3 else image
         image = image[..., :3] @ [0.299, 0.587, 0.114] if image.shape[2] in (3, 4) else image
     if image.ndim == 1 and shape is None and int(image.size**0.5) ** 2 == image.size:
         shape = (int(image.size**0.5),) * 2

@@ -49,7 +49,7 @@ def whiskers(ax, y, frame, *, color=BLUE, marker="o", label=None):
 def names_down(ax, names):
     """Names on the y axis, the first on top.
 
-    >>> ax = axes(); names_down(ax, ["a", "b"]); ax.yaxis_inverted()
+    >>> ax = axes(); names_down(ax, ["a", "b"]); bool(ax.yaxis_inverted())
     True
     """
     name_ticks(ax.yaxis, np.arange(len(names)), names)
