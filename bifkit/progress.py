@@ -15,6 +15,7 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 from tqdm import tqdm
 
 from bifkit.files import write_text
@@ -35,7 +36,8 @@ def duration(seconds: float) -> str:
 def watched() -> bool:
     """Whether a bar would be seen: stderr is a terminal, or the kernel is one that JupyterLab (or VS Code) started.
 
-    A Jupyter server names the notebook in ``JPY_SESSION_NAME``; papermill and nbval start kernels without it.
+    A Jupyter server names the notebook in ``JPY_SESSION_NAME``; papermill and nbval start kernels without it, or, when
+    they themselves run inside such a kernel, with that of their own environment.
 
     >>> watched()  # a test watches nothing
     False
@@ -44,8 +46,19 @@ def watched() -> bool:
         return False
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if type(shell).__name__ == "ZMQInteractiveShell":
-        return "JPY_SESSION_NAME" in os.environ or "__vsc_ipynb_file__" in shell.user_ns
+        return "__vsc_ipynb_file__" in shell.user_ns or "JPY_SESSION_NAME" in os.environ and not _handed_down()
     return sys.stderr.isatty()
+
+
+def _handed_down() -> bool:
+    """Whether the process that started this kernel has the same name in its own environment."""
+    try:
+        import psutil  # comes with every Python kernel
+
+        above = psutil.Process(int(os.environ["JPY_PARENT_PID"])).environ()
+    except Exception:  # not there, not ours, or another platform's: then it is taken for a server, the common case
+        return False
+    return above.get("JPY_SESSION_NAME") == os.environ["JPY_SESSION_NAME"]
 
 
 class Steps:
@@ -79,18 +92,19 @@ class Steps:
 def verbosity(level):
     """Let bifkit's log be read on stderr inside: 0 nothing but warnings, 1 what is done, 2 every twentieth of a fit.
 
-    Handlers of the user's own are left alone: then only the level changes.
+    Handlers of the user's own are left alone: then only the level changes, and never to tell less than it did.
 
     >>> with verbosity(1):
     ...     logging.getLogger("bifkit").level == logging.INFO
     True
     """
-    if level not in (0, 1, 2):
+    if np.ndim(level) or level not in (0, 1, 2):
         raise ValueError(f"verbose must be 0, 1 or 2; got {level!r}")
     log = logging.getLogger("bifkit")
     before, handler = log.level, None
     if level:
-        log.setLevel(logging.INFO if level == 1 else logging.DEBUG)
+        wanted = logging.INFO if level == 1 else logging.DEBUG
+        log.setLevel(min(before or wanted, wanted))
         if not log.hasHandlers():
             handler = logging.StreamHandler()
             handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
