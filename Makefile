@@ -24,6 +24,16 @@ NO_DOWNLOADS = BIF_OFFLINE=1
 JOBS ?= 2
 SMOKE = 00,01
 
+# The data sets that a notebook reads; one that is not listed is given all of them.
+NEEDS_00 = none
+NEEDS_01 = none
+NEEDS_02 = adult credit intrusion
+NEEDS_03 = mnist
+NEEDS_04 = adult diabetes
+NEEDS_05 = adult
+comma := ,
+DATA = $(filter-out none,$(if $(ONLY),$(sort $(foreach n,$(subst $(comma), ,$(ONLY)),$(or $(NEEDS_$n),all))),all))
+
 .PHONY: help setup reproduce test unit nbval smoke lab figures notebooks data scoreboard bench clean FORCE
 .DEFAULT_GOAL := help
 
@@ -32,6 +42,7 @@ help: ## list the targets
 	@echo
 	@echo "  ONLY=01,03     some notebooks      PROFILE=smoke   toy size"
 	@echo "  PYTHON=...     the interpreter     TORCH=...       another torch, say a CPU-only wheel"
+	@echo "  CLUSTER=...    train on a Dask cluster: tcp://host:8786, or its scheduler file"
 
 # TORCH= given and not what is installed: set up again.
 ifneq ($(strip $(TORCH)),)
@@ -47,8 +58,8 @@ $(READY): requirements.txt pyproject.toml
 setup: $(READY) ## make .venv from the pins (every other target does so by itself)
 
 reproduce: $(READY) ## train everything anew, execute every notebook, print the scoreboard
-	@$(PY) -m data_prep fetch all || echo "Some data sets are absent: what needs them is reported as not run." >&2
-	@$(ONE_THREAD) $(PY) -m bifkit.reproduce --profile $(PROFILE) $(if $(ONLY),--only $(ONLY))
+	@$(if $(DATA),$(PY) -m data_prep fetch $(DATA) || echo "Some data sets are absent: what needs them is reported as not run." >&2)
+	@$(ONE_THREAD) $(if $(CLUSTER),BIF_CLUSTER='$(CLUSTER)') $(PY) -m bifkit.reproduce --profile $(PROFILE) $(if $(ONLY),--only $(ONLY))
 
 smoke: $(READY) ## the same path at toy size (00 and 01, or ONLY=), without downloads; output in build/smoke
 	@$(NO_DOWNLOADS) $(ONE_THREAD) $(PY) -m bifkit.reproduce --profile smoke --only $(if $(ONLY),$(ONLY),$(SMOKE))

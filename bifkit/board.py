@@ -19,6 +19,7 @@ ITEMS = {  # the paper's item: its title, our notebook
     "table_privacy_noise": ("Supplement: noise and epsilon", "04_privacy"),
     "fig_fairness": ("Supplement: levels of fairness", "05_fairness"),
 }
+UNSPLIT = "studies not split by method"
 MARKS = {"better": ("+", "32"), "within": ("=", "36"), "short": ("-", "31"), "not run": (" ", "90")}
 
 
@@ -84,6 +85,33 @@ def markdown(frame: pd.DataFrame, printed: pd.Series) -> str:
                 link, command = f"[{notebook}](notebooks/{notebook}.ipynb)", f"`make reproduce ONLY={notebook[:2]}`"
             cells = [what, link, command, " / ".join(theirs), " / ".join(ours), counts(rows)]
             lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def costs(minutes: pd.DataFrame, most: int = 8) -> str:
+    """The README's table of what each method costs: a column a notebook, the ``most`` dearest methods by name.
+
+    ``minutes`` has methods as rows, the dearest first (``paper.cpu_minutes``).
+
+    >>> print(costs(pd.DataFrame({"01": [9.0, 2.04, 1.0]}, index=["INVASE", "bifkit", "LIME"]), most=1))
+    | minutes of one core | 01 | all |
+    |---|---|---|
+    | INVASE | 9.0 | 9.0 |
+    | 2 others | 3.0 | 3.0 |
+    | all | 12.0 | 12.0 |
+    """
+    named = minutes.drop(index=UNSPLIT, errors="ignore")
+    rows = dict(named.head(most).iterrows())
+    if len(named) > most:
+        rows[f"{len(named) - most} others"] = named.iloc[most:].sum(min_count=1)
+    if UNSPLIT in minutes.index:
+        rows[UNSPLIT] = minutes.loc[UNSPLIT]
+    rows["all"] = minutes.sum(min_count=1)
+    heads = ["minutes of one core", *minutes.columns, "all"]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for name, row in rows.items():
+        cells = ["" if pd.isna(v) else f"{v:.1f}" for v in [*row, row.sum()]]
+        lines.append(f"| {' | '.join([name, *cells])} |")
     return "\n".join(lines)
 
 

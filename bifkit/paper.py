@@ -21,6 +21,7 @@ of what the paper ran.
 
 import argparse
 import importlib.resources
+import re
 import sys
 
 import numpy as np
@@ -211,8 +212,27 @@ def readme_table() -> str:
     return board.markdown(scoreboard(), printed())
 
 
+def cpu_minutes() -> pd.DataFrame:
+    """Minutes of one core that the stored runs took: a row a method, the dearest first, a column a notebook.
+
+    A study belongs to the notebook that gives its ``name=``; a study without methods is the row ``board.UNSPLIT``.
+
+    >>> cpu_minutes().empty or cpu_minutes().sum(axis=1).is_monotonic_decreasing
+    True
+    """
+    parts = []
+    for notebook in sorted(paths.notebooks().glob("[0-9][0-9]_*.ipynb")):
+        for name in set(re.findall(r'name=\\"(\w+)\\"', notebook.read_text(encoding="utf-8"))):
+            if (file := paths.results() / f"{name}.csv").exists():
+                runs = pd.read_csv(file, usecols=lambda column: column in ("method", "seconds"))
+                parts.append(runs.reindex(columns=["method", "seconds"]).assign(notebook=notebook.name[:2]))
+    runs = pd.concat(parts or [pd.DataFrame(columns=["method", "seconds", "notebook"])])
+    minutes = runs.fillna({"method": board.UNSPLIT}).dropna().pivot_table("seconds", "method", "notebook", "sum") / 60
+    return minutes.loc[minutes.sum(axis=1).sort_values(ascending=False, kind="stable").index]
+
+
 def timings_table() -> str:
-    """Minutes a notebook at full size, as the README's table, from results/timings.csv.
+    """The README's two tables: minutes a notebook at full size (results/timings.csv), core minutes a method.
 
     >>> timings_table().splitlines()[0]
     '| notebook | minutes |'
@@ -220,7 +240,8 @@ def timings_table() -> str:
     file = paths.results() / "timings.csv"
     minutes = pd.read_csv(file) if file.exists() else pd.DataFrame({"notebook": [], "minutes": []})
     lines = [f"| {name} | {value:.1f} |" for name, value in minutes.itertuples(index=False)]
-    return "\n".join(["| notebook | minutes |", "|---|---|", *lines, f"| all | {minutes['minutes'].sum():.0f} |"])
+    lines = ["| notebook | minutes |", "|---|---|", *lines, f"| all | {minutes['minutes'].sum():.0f} |"]
+    return "\n".join([*lines, "", board.costs(cpu_minutes())])
 
 
 def update_readme() -> bool:

@@ -3,6 +3,7 @@
 ``--profile paper`` (the default) trains everything anew at the paper's size, ``--profile smoke`` at toy size
 with all output in ``build/smoke``; ``--replay`` trains nothing and redraws from ``results/``; ``--in-place``
 replays and saves the notebooks themselves, cleaned, for committing. ``--only 01,03`` takes some of them.
+With ``BIF_CLUSTER`` the notebooks are executed here, their runs trained on that Dask cluster (``bifkit.cluster``).
 
 *Parameters.* Each notebook is given ``recompute`` and ``profile`` and must declare them in its cell tagged
 ``parameters``: papermill only warns about a name that a notebook does not know, this runner refuses to start.
@@ -25,7 +26,7 @@ from pathlib import Path
 import nbformat
 import pandas as pd
 
-from bifkit import board, paper, paths
+from bifkit import board, cluster, paper, paths
 from bifkit.attempt import Attempt
 from bifkit.files import discard, locked, write_csv, write_text
 from bifkit.progress import Bar
@@ -158,6 +159,10 @@ def _run(args, parser) -> int:
         if args.replay:
             finish(smoke)
         return 0
+    if on_cluster := os.environ.get("BIF_CLUSTER"):
+        os.environ["BIF_CLUSTER"] = cluster.located(on_cluster)  # kernels run in another folder
+        with cluster.connected(os.environ["BIF_CLUSTER"]):
+            pass  # refused now, if at all
     numbers = "-".join(["", *(n.name[:2] for n in notebooks)]) if args.only else ""
     folder = paths.build() / "cache" / (args.profile + numbers)
     with locked(folder, alone=True, busy="another command is training here: wait for it, or end it"):
@@ -170,7 +175,7 @@ def _run(args, parser) -> int:
             discard(paths.figures())
         os.environ["BIF_ATTEMPT"] = str(folder)
         _execute_all(notebooks, parameters, {} if smoke else known_minutes(), attempt=attempt)
-        if not smoke:
+        if not smoke and not on_cluster:  # the README's minutes are of one machine
             record_minutes({n.stem: attempt.seconds(n) / 60 for n in notebooks})
         finish(smoke)
         attempt.finish()  # last of all: a kill before it resumes

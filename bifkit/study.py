@@ -3,7 +3,8 @@
 A study is an importable function and a list of dicts, its grid. ``run`` has two modes:
 
 * ``recompute=False`` reads ``results/<name>.csv`` and returns the rows of this grid; nothing is trained.
-* ``recompute=True`` trains the whole grid in parallel (joblib, one thread a worker) and writes the csv.
+* ``recompute=True`` trains the whole grid in parallel (joblib, one thread a worker) and writes the csv: on the
+  cores of this machine, or on the Dask cluster that ``BIF_CLUSTER`` names (``bifkit.cluster``), with the same rows.
 
 A row holds the grid's parameters, what the function returned, ``seconds``, ``peak_mb`` and ``error`` (empty
 when all went well). Both modes return what the csv says, so a frame is the same whether it was trained a
@@ -17,12 +18,14 @@ its past.
 
 *Failures.* A failing run is recorded with its error and stops no other; in the end ``StudyFailed`` names it.
 A run whose data set is absent (an exception class named ``DataUnavailable``) is recorded as ``not run: ...``
-and is no failure. Neither is kept.
+and is no failure. Neither is kept. A run whose process dies is tried once more, alone, before it is blamed.
 
 *Repeatability.* All generators are seeded from function and parameters before a run, which has one thread:
 the numbers depend neither on the number of workers nor on what a worker did before.
 """
 
+import contextlib
+import functools
 import json
 import logging
 import os
@@ -57,7 +60,9 @@ def run(function, grid, *, name, recompute=False, workers=None) -> pd.DataFrame:
     """Train (``recompute=True``) or replay (the default) the runs of ``grid``, a row a run, in its order.
 
     ``function`` is importable and takes a grid row's keys as keyword arguments; it returns a flat dict of
-    scores. ``workers`` defaults to ``BIF_WORKERS`` or the number of cores.
+    scores. ``workers`` are processes of this machine: give it to stay here in any case (to measure time, say).
+    Without it the runs go to the cluster ``BIF_CLUSTER`` or, as a rule, to ``BIF_WORKERS`` or as many processes
+    as there are cores.
 
     >>> from bifkit.study import toy
     >>> grid = [{"seed": seed, "size": 3} for seed in (0, 1)]
@@ -70,12 +75,12 @@ def run(function, grid, *, name, recompute=False, workers=None) -> pd.DataFrame:
         return rows.replay(grid, name)
     started, cache, code = time.monotonic(), _cache(name), provenance.fingerprint()
     keys = [_key(function, row, code) for row in grid]
-    workers = int(workers or os.environ.get("BIF_WORKERS") or joblib.cpu_count())
-    found = _train(function, keys, cache, workers, name)
+    with _pool(function, cache, workers) as (work, about):
+        found = _train(function, keys, cache, work, name)
     outcomes = [found[key] for key in keys]
     rows.store(grid, outcomes, name)
     minutes = round((time.monotonic() - started) / 60, 2)
-    provenance.record(name, runs=len(grid), workers=workers, minutes=minutes)
+    provenance.record(name, runs=len(grid), **about, minutes=minutes)
     errors = [(row, o["error"]) for row, o in zip(grid, outcomes, strict=True) if o["error"]]
     failed = [f"  {rows.describe(row)}: {error}" for row, error in errors if not error.startswith(NOT_RUN)]
     if failed:
@@ -131,50 +136,87 @@ def toy(*, seed: int, size: int) -> dict:
     return {"mean": float(seed_all("toy", seed).normal(size=size).mean()), "size_squared": size**2}
 
 
-def _train(function, keys, cache, workers, name):
-    """The outcome of each key, from the cache or from a run now."""
+def _train(function, keys, cache, work, name):
+    """The outcome of each key: kept from before, or of a run now."""
     kept = _kept(cache)
     with locked(cache, alone=True):  # a killed command's last workers may still be storing their runs
-        kept.check_call_in_cache(function, "")  # writes joblib's note on our code before workers race for it
-        outcomes = {key: kept(function, key) for key in keys if kept.check_call_in_cache(function, key)}
+        kept.check_call_in_cache(None, "")  # writes joblib's note on our code before workers race for it
+        outcomes = {key: kept(functools.partial(_measured, function, key), key) for key in keys
+                    if kept.check_call_in_cache(None, key)}
     todo = [key for key in keys if key not in outcomes]
     progress = Progress(name, len(keys), len(todo))
-
-    def work(n_jobs, wanted):
-        tasks = (joblib.delayed(_attempt)(cache, function, key, os.getpid()) for key in wanted)
-        with joblib.parallel_config(backend="loky", n_jobs=n_jobs, inner_max_num_threads=1):
-            for key, outcome in joblib.Parallel(return_as="generator_unordered", batch_size=1)(tasks):
+    with locked(cache):
+        died = []
+        for key, outcome in work(todo):
+            if outcome is None:
+                died.append(key)
+            else:
                 outcomes[key] = outcome
                 progress.step()
-
-    with locked(cache):
-        try:
-            work(workers, todo)
-        except TerminatedWorkerError:  # a run brought its process down (memory, usually): find it, one by one
-            for key in [key for key in todo if key not in outcomes]:
-                try:
-                    work(2, [key])  # 2, because with 1 joblib would run it in this process
-                except TerminatedWorkerError:
-                    outcomes[key] = {"error": "the process of this run died: out of memory?"}
-                    progress.step()
+        for key in died:  # one of them brought its process down (memory, usually): find it, one by one
+            for _, outcome in work([key]):
+                outcomes[key] = outcome or {"error": "the process of this run died: out of memory?"}
+                progress.step()
     progress.close()
     return outcomes
 
 
+@contextlib.contextmanager
+def _pool(function, cache, workers):
+    """How the runs of some keys are done, ``work(keys)``, and what provenance says of it.
+
+    ``work`` yields (key, outcome) as runs end, and (key, None) when the process died that had it.
+    """
+    if workers is None and (where := os.environ.get("BIF_CLUSTER")):
+        from bifkit import cluster  # only here: Dask is an extra
+        with cluster.connected(where, function.__module__) as client:
+            def there(keys):
+                for key, outcome in cluster.outcomes(client, _told, function, keys):
+                    if outcome and not outcome["error"]:
+                        _kept(cache)(lambda o=outcome: o, key)
+                    yield key, outcome
+            yield there, cluster.about(client)
+        return
+    workers = int(workers or os.environ.get("BIF_WORKERS") or joblib.cpu_count())
+
+    def here(keys):
+        left, tasks = dict.fromkeys(keys), (joblib.delayed(_attempt)(cache, function, k, os.getpid()) for k in keys)
+        with joblib.parallel_config(backend="loky", n_jobs=workers, inner_max_num_threads=1):
+            try:
+                for key, outcome in joblib.Parallel(return_as="generator_unordered", batch_size=1)(tasks):
+                    del left[key]
+                    yield key, outcome
+            except TerminatedWorkerError:
+                pass
+        yield from ((key, None) for key in left)
+
+    yield here, {"workers": workers}
+
+
 def _kept(cache):
-    return joblib.Memory(cache, verbose=0).cache(_measured, ignore=["function"])
+    """What stores and finds the outcome ``make()`` of a key."""
+    return joblib.Memory(cache, verbose=0).cache(_outcome, ignore=["make"])
+
+
+def _outcome(make, key):
+    return make()
 
 
 def _attempt(cache, function, key, parent):
-    """In a worker: one run, kept when it ends well."""
+    """In a worker of this machine: one run, kept when it ends well."""
+    with locked(cache):
+        end_with(parent)
+        return key, _told(function, key, _kept(cache))
+
+
+def _told(function, key, kept=_outcome):
+    """The outcome of one run, with its error in words if it failed."""
     try:
-        with locked(cache):
-            end_with(parent)
-            return key, _kept(cache)(function, key)
+        return kept(functools.partial(_measured, function, key), key)
     except Exception as error:
         log.debug("a run failed", exc_info=True)
         text = " ".join(f"{type(error).__name__}: {error}".split()).replace(str(paths.root()), ".")
-        return key, {"error": NOT_RUN + text if _absent(error) else text}
+        return {"error": NOT_RUN + text if _absent(error) else text}
 
 
 def _measured(function, key):

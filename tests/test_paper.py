@@ -141,10 +141,27 @@ def test_readme_is_renewed_between_its_markers(output):
     assert paper.main(["--readme"]) == 0
     text = (output / "README.md").read_text()
     assert text.startswith("# top\n<!-- scoreboard -->\n| paper item")
-    assert text.endswith("| all | 4 |\n<!-- /timings -->\nend\n")
+    assert "\n| 03_mnist | 4.5 |\n| all | 4 |\n\n| minutes of one core |" in text
+    assert text.endswith("|\n<!-- /timings -->\nend\n")
     assert "old" not in text and "0.820 / not run" in text
     paper.update_readme()
     assert (output / "README.md").read_text() == text
+
+
+def test_minutes_of_a_method_are_the_sums_of_its_runs():
+    def runs(name, **columns):
+        pd.DataFrame(columns).to_csv(paths.results() / f"{name}.csv", index=False)
+
+    runs("synthetic", method=["A", "A", "B", "B"], seconds=[60, 30, 30, float("nan")], error=["", "", "", "boom"])
+    runs("synthetic_as_printed", method=["B", "C"], seconds=[6, 6], error=["", ""])
+    runs("mnist", method=["B"], seconds=[600], error=[""])
+    runs("fairness", seed=[0, 1], seconds=[60, 60], error=["", ""])
+    runs("no_notebook_names_this", method=["A"], seconds=[6000])
+    assert paper.timings_table().split("\n\n")[1].splitlines() == [
+        "| minutes of one core | 01 | 03 | 05 | all |", "|---|---|---|---|---|", "| B | 0.6 | 10.0 |  | 10.6 |",
+        "| A | 1.5 |  |  | 1.5 |", "| C | 0.1 |  |  | 0.1 |", f"| {board.UNSPLIT} |  |  | 2.0 | 2.0 |",
+        "| all | 2.2 | 10.0 | 2.0 | 14.2 |"]
+    assert "| 2 others | 1.6 |  |  | 1.6 |" in board.costs(paper.cpu_minutes(), most=1)
 
 
 def test_the_committed_scoreboard_and_readme_are_current(output):
@@ -157,5 +174,6 @@ def test_the_committed_scoreboard_and_readme_are_current(output):
     assert fresh.read_text() == stored.read_text(), "results/scoreboard.csv is stale: make scoreboard"
     assert paper.readme_table() in readme.read_text(), "README.md is stale: python -m bifkit.paper --readme"
     if (paths.root() / "results" / "timings.csv").exists():
-        shutil.copy(paths.root() / "results" / "timings.csv", paths.results())
+        for file in (paths.root() / "results").glob("*.csv"):
+            shutil.copy(file, paths.results())
         assert paper.timings_table() in readme.read_text(), "README.md is stale: python -m bifkit.paper --readme"

@@ -3,6 +3,8 @@
 import json
 import os
 import random
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +17,7 @@ import pytest
 
 from bifkit import paths, reproduce
 from bifkit.files import locked
+from data_prep.catalog import CATALOG
 
 PARAMETERS = 'recompute: bool = False  # train anew\nprofile: str = "paper"  # size'
 LOG = "import os\nopen(os.environ['RUNS_LOG'], 'a').write({word!r} + '\\n')"
@@ -137,6 +140,31 @@ def test_clean_drops_what_only_papermill_needs(tmp_path):
     done = reproduce.clean(tmp_path / "a.ipynb")
     assert len(done.cells) == 1 and done.cells[0].metadata == {"tags": ["parameters"]}
     assert done.metadata == reproduce.METADATA
+
+
+def would(*words):
+    """The commands of make reproduce."""
+    if not shutil.which("make"):
+        pytest.skip("make is absent")
+    return subprocess.run(["make", "-n", "reproduce", *words], cwd=paths.root(), text=True, capture_output=True,
+                          env={k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "CLUSTER")}).stdout
+
+
+@pytest.mark.parametrize("only", ["00", "01", "02", "03", "04", "05", "02,05"])
+def test_only_the_data_that_the_notebooks_read_is_fetched(only):
+    """What a study imports of data_prep says what it reads."""
+    text = "".join(next(paths.notebooks().glob(f"{n}_*.ipynb")).read_text() for n in only.split(","))
+    modules = ", ".join(re.findall(r"from experiments import ([\w, ]+)", text)).split(", ")
+    sources = "\n".join((paths.root() / "experiments" / f"{m}.py").read_text() for m in modules if m)
+    imports = "\n".join(re.findall(r"^from data_prep.*", sources, re.M))
+    wanted = [name for name in CATALOG if re.search(rf"\b(load_)?{name}\b", imports)]
+    fetched = re.findall(r"data_prep fetch ([\w ]+?) \|\|", would(f"ONLY={only}"))
+    assert sorted(wanted) == (fetched[0].split() if fetched else [])
+
+
+def test_make_hands_the_cluster_on():
+    assert "BIF_CLUSTER='tcp://node1:8786' " in would("CLUSTER=tcp://node1:8786") and "BIF_CLUSTER" not in would()
+    assert "data_prep fetch all " in would() and "data_prep fetch all " in would("ONLY=99")
 
 
 def test_the_kernel_is_this_interpreter(tmp_path):
