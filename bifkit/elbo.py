@@ -66,8 +66,11 @@ def log_likelihood(output, target, likelihood, scale=1.0):
     return -0.5 * ((output - target) / scale) ** 2
 
 
-def expected_log_likelihood(g, x, target, alpha, s, *, groups=None, mean=None, likelihood="categorical", scale=1.0):
+def expected_log_likelihood(g, x, target, alpha, s, *, groups=None, mean=None, likelihood="categorical", scale=1.0,
+                            pool=None):
     """The left term of the ELBO, a mean over rows and draws; ``s`` are the Settings, alpha is (B or 1, G).
+
+    Under the marginal fill the rows of ``pool`` (by default those of the batch) lend what stands for a faded input.
 
     Under the paper's gate equal importances halve both inputs, so that g (here the identity) sees (1, 0):
 
@@ -85,7 +88,8 @@ def expected_log_likelihood(g, x, target, alpha, s, *, groups=None, mean=None, l
         m = m[..., groups]  # (J, B, D)
     donors = None
     if s.fill == "marginal":
-        donors = x[torch.randint(B, (J, B), device=x.device)]  # (J, B, D)
+        pool = x if pool is None else pool
+        donors = pool[torch.randint(len(pool), (J, B), device=x.device)]  # (J, B, D)
     elif s.fill == "mean":
         donors = mean.expand_as(m)
     seen = gated(x, m, s.fill, donors).reshape(J * B, -1)

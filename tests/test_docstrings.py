@@ -19,7 +19,8 @@ import bifkit
 ROOT = Path(__file__).resolve().parents[1]
 MODULES = sorted(".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
                  for folder in ("bifkit", "data_prep", "experiments") for path in (ROOT / folder).rglob("*.py"))
-EXPORTED = {f"{c.__module__}.{c.__qualname__}" for name in bifkit.__all__ for c in getattr(bifkit, name).__mro__
+EXPORTED = {f"{c.__module__}.{c.__qualname__}" for name in bifkit.__all__
+            for c in getattr(getattr(bifkit, name), "__mro__", ())
             if c.__module__.startswith("bifkit.")}
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 

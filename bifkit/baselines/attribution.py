@@ -1,10 +1,11 @@
 """Attribution through its own packages: captum, shap and lime, behind one shape.
 
 Every function returns |attribution| as a float array (N, D): non-negative, a row an instance, for the class the model
-predicts there. A torch ``model`` gives class logits (N, C) or one logit (N, 1); gradients and SHAP values are those of
-the logit, LIME's weights those of the probability. ``shap_tree`` and ``lime_forest`` bring the kind of model the BIF
-paper explained: boosted trees (100 rounds, learning rate .01) and a forest of 500 trees, with every feature in the
-explanation. ``sum_groups`` adds features up to patches.
+predicts there; where there is ``signed=True``, the attribution itself, negative where a feature speaks against it. A
+torch ``model`` gives class logits (N, C) or one logit (N, 1); gradients and SHAP values are those of the logit, LIME's
+weights those of the probability. ``shap_tree`` and ``lime_forest`` bring the kind of model the BIF paper explained:
+boosted trees (100 rounds, learning rate .01) and a forest of 500 trees, with every feature in the explanation.
+``sum_groups`` adds features up to patches.
 """
 
 import copy
@@ -71,16 +72,16 @@ def _targets(model, X, target):
     return target
 
 
-def _pick(values, columns):
-    """|values| (N, D) of the given column from shap's (N, D, C), (N, D, 1) or (N, D)."""
+def _pick(values, columns, signed=False):
+    """|values| (N, D) of the given column from shap's (N, D, C), (N, D, 1) or (N, D); ``signed``: as they are."""
     values = np.asarray(values, dtype=float)
     if values.ndim == 3:
         columns = np.zeros(len(values), int) if columns is None else np.asarray(columns)
         values = values[np.arange(len(values)), :, columns]
-    return np.abs(values)
+    return values if signed else np.abs(values)
 
 
-def integrated_gradients(model, X, *, baseline=0.0, target="predicted", steps=50) -> np.ndarray:
+def integrated_gradients(model, X, *, baseline=0.0, target="predicted", steps=50, signed=False) -> np.ndarray:
     """Integrated gradients (captum) from ``baseline``, a number or a row, to each row of X.
 
     >>> model = torch.nn.Linear(2, 1); _ = model.load_state_dict({"weight": torch.tensor([[2.0, -1.0]]),
@@ -93,7 +94,7 @@ def integrated_gradients(model, X, *, baseline=0.0, target="predicted", steps=50
     with _quiet():
         values = captum.attr.IntegratedGradients(model).attribute(
             X, start, target=_targets(model, X, target), n_steps=steps, internal_batch_size=max(8192, len(X)))
-    return values.abs().double().numpy()
+    return (values if signed else values.abs()).double().numpy()
 
 
 def saliency(model, X, *, target="predicted") -> np.ndarray:
@@ -108,7 +109,7 @@ def saliency(model, X, *, target="predicted") -> np.ndarray:
     return values.double().numpy()
 
 
-def shap_deep(model, X, background, *, target="predicted") -> np.ndarray:
+def shap_deep(model, X, background, *, target="predicted", signed=False) -> np.ndarray:
     """DeepExplainer: DeepLIFT averaged over the rows of ``background`` (100 or so will do).
 
     >>> model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU(), torch.nn.Linear(3, 2))
@@ -120,7 +121,7 @@ def shap_deep(model, X, background, *, target="predicted") -> np.ndarray:
     model = model if len(list(model.children())) else torch.nn.Sequential(model)
     with _quiet():
         values = shap.DeepExplainer(model, background).shap_values(X, check_additivity=False)
-    return _pick(values, _targets(model, X, target))
+    return _pick(values, _targets(model, X, target), signed)
 
 
 def shap_gradient(model, X, background, *, nsamples=200, seed=0, target="predicted") -> np.ndarray:
