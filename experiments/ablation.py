@@ -40,13 +40,17 @@ CHANGES = {BASE: {}} | GATE_FILL | ONE_AT_A_TIME
 WHY = {  # the default, and why it is what it is; the numbers beside it are computed
     "gate": f"{RANK.gate}: equal importances leave the input whole, so that features do not starve each other",
     "fill": f"{RANK.fill}: a faded input is still one that occurs; zero, the middle of the data, tells g something too",
-    "draws": f"{RANK.draws}: a step's noise averages out over the steps; more draws buy little for their price",
-    "KL weight": f"{RANK.kl_weight:g}: enough to let what does not matter fall to the prior, not so much that it hides "
-                 "the weak features",
-    "prior": f"{RANK.prior:g}: importances may be sparse; a flat prior (1) holds the useless features up",
+    "draws": f"{RANK.draws}: a step's noise averages out over the steps; more draws cost more and gain nothing",
+    "KL weight": f"{RANK.kl_weight:g}: without it the posterior grows oversure (sum of alpha above) and useless "
+    f"features keep "
+                 "weight; more of it hides Syn3's weak features",
+    "prior": f"{RANK.prior:g}: a compromise; a sparser prior loses Syn3's weak features, a flat one holds useless "
+    f"ones up",
     "target": f"{RANK.target}: g's own prediction carries no label noise, and it is g that is explained",
-    "epochs": f"{RANK.epochs}: the first length at which more training buys little",
-    "restarts": f"{RANK.restarts}: an average of three fits is steadier, at three times the price; left to the user",
+    "epochs": f"{RANK.epochs}: shorter loses, longer does not gain",
+    "restarts": f"{RANK.restarts}: the average of three fits is steadier, at three times the price; worth it where "
+    f"one bad "
+                "fit matters",
 }
 
 
@@ -87,7 +91,10 @@ def scores(frame) -> pd.DataFrame:
 
 
 def differences(frame) -> pd.DataFrame:
-    """Paired difference to ``rank`` of each change: mean and standard error over the runs, and the price in passes."""
+    """Paired difference to ``rank`` of each change: mean and standard error over the runs, worst run, price in passes.
+
+    ``sum of alpha`` is the median row's: the larger, the surer the posterior.
+    """
     good = finished(frame).set_index(["dataset", "seed"])
     base = good[good["change"] == BASE]
     rows = {}
@@ -95,7 +102,8 @@ def differences(frame) -> pd.DataFrame:
         part = good[good["change"] == change]
         gap = part["mcc"] - base["mcc"].reindex(part.index)
         rows[change] = {"difference": gap.mean(), "se": gap.std(ddof=1) / np.sqrt(len(gap)) if len(gap) > 1 else np.nan,
-                        "worst run": part["mcc"].min(), "price": (part["passes"] / base["passes"]).mean()}
+                        "worst run": part["mcc"].min(), "sum of alpha": part["concentration"].mean(),
+                        "price": (part["passes"] / base["passes"]).mean()}
     return pd.DataFrame(rows).T
 
 
@@ -108,14 +116,20 @@ def factor(change) -> str:
 
 
 def reasons(frame) -> list[str]:
-    """For each default its reason, with the paired differences of its alternatives (mean and standard error)."""
+    """For each default its reason, then its alternatives: paired difference ± standard error, by set, and the price."""
     gaps, lines = differences(frame).drop(index=BASE), []
+    by_set = scores(frame).drop(columns="mean")
+    by_set = by_set - by_set.loc[BASE]
     for name, why in WHY.items():
-        found = {c: r for c, r in gaps.iterrows() if factor(c) == name}
-        told = [f"{_alternative(c, name)} {r['difference']:+.1f}" + (f" ± {r['se']:.1f}" if r["se"] == r["se"] else "")
-                + (f" at {r['price']:.1f} x the price" if abs(r["price"] - 1) > 0.01 else "") for c, r in found.items()]
+        told = []
+        for change, r in gaps.iterrows():
+            if factor(change) == name:
+                sets = ", ".join(f"{d} {v:+.1f}" for d, v in by_set.loc[change].items())
+                price = f", {r['price']:.1f} x the price" if abs(r["price"] - 1) > 0.01 else ""
+                gap = f"{r['difference']:+6.1f} ± {r['se']:.1f}"
+                told.append(f"    {_alternative(change, name):9s}{gap} ({sets}){price}")
         if told:
-            lines.append(f"{name} {why}.\n    {'; '.join(told)}")
+            lines += [f"{name} {why}", *told]
     return lines
 
 

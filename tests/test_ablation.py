@@ -21,7 +21,7 @@ def changes():
     """A made-up ablation: data sets and seeds differ, the changes' effects are known."""
     level = {"Syn3": 97.0, "Syn4": 95.0}
     return pd.DataFrame([{"dataset": d, "change": c, "seed": s, "rows": 10_000, "mcc": level[d] + s + gap, "error": "",
-                          "passes": 125.0 if c == "draws 5" else 25.0}
+                          "concentration": 20.0, "passes": 125.0 if c == "draws 5" else 25.0}
                          for d in level for s in (0, 1) for c, gap in GAPS.items()])
 
 
@@ -57,8 +57,10 @@ def test_differences_are_paired(changes):
 
 def test_reasons_name_every_default_that_was_varied(changes):
     text = "\n".join(ablation.reasons(changes))
-    assert "gate saturating" in text and "simplex -30.0" in text and "zero -4.0" in text
-    assert "5 +0.5 ± 0.0 at 5.0 x the price" in text and "max" not in text  # gate and fill at once explains neither
+    assert "gate saturating" in text and "fill marginal" in text and "draws 1" in text
+    lines = {line.split()[0]: line for line in text.splitlines() if line.startswith("    ")}
+    assert set(lines) == {"simplex", "zero", "0.03", "5"}  # gate and fill changed at once explain neither
+    assert "-30.0 ± 0.0 (Syn3 -30.0, Syn4 -30.0)" in lines["simplex"] and lines["5"].endswith("5.0 x the price")
 
 
 def test_the_heat_map_writes_every_number(changes):
