@@ -71,7 +71,7 @@ def maximise(net, g, batches, s, *, steps, optimiser, name, learned=(), average=
             bar.step(curve[step])
             if average is not None and step >= start:
                 tail = tail + average.detach()
-            if (step + 1) % max(steps // 20, 1) == 0:
+            if (step + 1) * 20 // steps > step * 20 // steps:  # every twentieth of the way
                 log.debug("%s: step %d of %d, ELBO %.4f", name, step + 1, steps, curve[step])
     if average is not None:
         average.data.copy_(tail / (steps - start))
