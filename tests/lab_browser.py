@@ -73,16 +73,18 @@ def programs():
     return browser, driver
 
 
-def end(pid, seconds=15):
-    """End a process and all it started, kindly at first. JupyterLab's kernels are in process groups of their own, so
-    ending its group would leave them behind."""
-    try:
-        parent = psutil.Process(pid)
-        family = [*parent.children(recursive=True), parent]
-        parent.terminate()  # JupyterLab shuts its kernels down
-    except psutil.NoSuchProcess:
-        return
-    _, alive = psutil.wait_procs(family, timeout=seconds)
+def family(pid):
+    """A process and all it started, as objects that know a process from a later one with the same number."""
+    process = psutil.Process(pid)
+    return [process, *process.children(recursive=True)]
+
+
+def end(processes, seconds=15):
+    """End the first, and those of the others that don't follow it. JupyterLab's kernels are in process groups of their
+    own, so ending its group would leave them behind."""
+    with suppress(psutil.NoSuchProcess):
+        processes[0].terminate()  # JupyterLab then shuts its kernels down
+    _, alive = psutil.wait_procs(processes, timeout=seconds)
     for process in alive:
         with suppress(psutil.NoSuchProcess):
             process.kill()
@@ -132,7 +134,8 @@ def lab(folder, seconds=120):
     try:
         yield address
     finally:
-        end(server.pid)
+        if server.poll() is None:
+            end(family(server.pid))
         server.wait()
 
 
@@ -151,14 +154,13 @@ def browser(folder):
             page = webdriver.Chrome(options=options, service=service)
         except WebDriverException as error:
             raise Absent(f"{program} can't be driven by {driver}: {error.msg}") from error
-        family = psutil.Process(service.process.pid).children(recursive=True)
+        processes = family(service.process.pid)
         try:
             yield page
         finally:
             with suppress(WebDriverException):
                 page.quit()
-            for process in (service.process, *family):
-                end(process.pid, seconds=5)
+            end(processes, seconds=5)
 
 
 def run_all(page, url, token, file, seconds):
