@@ -27,6 +27,7 @@ from torch import nn
 from bifkit.door import check_X, frozen, like, outputs
 from bifkit.models import predict_proba
 from bifkit.network import resolve_groups
+from bifkit.oracle import function_of
 from bifkit.posterior import Posterior
 from bifkit.seeding import derive
 
@@ -50,9 +51,12 @@ def _asker(model, X, shape, likelihood) -> Callable:
             raise ValueError("the model has one output: say likelihood='binary' (a logit) or 'regression'")
         return lambda rows: ask(torch.from_numpy(rows).view(-1, *shape))
     columns = getattr(X, "columns", None)
-    function = getattr(model, "predict_proba", None) or getattr(model, "predict", None) or model
-    if not callable(function):
+    if not callable(model) and not hasattr(model, "predict"):
         raise TypeError(f"model must be a torch module, an estimator or a function of rows; got {type(model).__name__}")
+    function, kind = function_of(model)
+    if kind in ("label", "logit"):
+        raise ValueError("a classifier is judged by its probabilities: give an estimator with predict_proba, or a "
+                         "function that returns them")
 
     def ask(rows):
         out = np.asarray(function(rows.reshape(-1, *shape) if columns is None else pd.DataFrame(rows, columns=columns)))

@@ -20,16 +20,13 @@ class makes agreement easy and R^2 hard, and BIF's soft target explains probabil
 import warnings
 
 import numpy as np
-import pandas as pd
 import torch
-from sklearn.base import is_classifier
 from torch import nn
 from torch.nn import functional as F
 
 from bifkit.door import check_X, outputs
+from bifkit.oracle import ask, function_of, gather, kind_of, mixtures, targets
 from bifkit.seeding import derive
-
-KINDS = ("probability", "logit", "label", "value")
 
 
 class NotFaithful(ValueError):
@@ -50,7 +47,7 @@ class Distilled(nn.Module):
     torch.Size([5, 2])
     """
 
-    def __init__(self, n_features, n_outputs, *, hidden=256, bins=24):
+    def __init__(self, n_features, n_outputs, *, hidden=128, bins=16):
         super().__init__()
         self.register_buffer("centre", torch.zeros(n_features))
         self.register_buffer("scale", torch.ones(n_features))
@@ -111,154 +108,74 @@ class Distilled(nn.Module):
         return f"Distilled: {self.report()}"
 
 
-def _function(predict, kind):
-    """(function, what it answers where the name tells) of an estimator, its method, or a plain function."""
-    if kind is not None and kind not in KINDS:
-        raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {kind!r}")
-    if isinstance(predict, nn.Module):
-        raise TypeError("a torch module has gradients: give it to GlobalBIF or LocalBIF as it is. (Where it has none, "
-                        "distill a function of rows that returns its probabilities.)")
-    if not callable(predict) or hasattr(predict, "predict"):
-        names = [n for n in ("predict_proba", "decision_function", "predict") if hasattr(predict, n)]
-        if not names:
-            raise TypeError("predict must be a function of rows, or an estimator with predict_proba or predict; "
-                            f"got {type(predict).__name__}")
-        predict = getattr(predict, names[0])
-    owner, name = getattr(predict, "__self__", None), getattr(predict, "__name__", "")
-    classifies = is_classifier(owner) or hasattr(owner, "classes_")
-    by_name = {"predict_proba": "probability", "decision_function": "logit" if classifies else "value",
-               "predict": "label" if classifies else "value"}.get(name) if owner is not None else None
-    return predict, kind or by_name
-
-
-def _gather(X, source):
-    """Rows whose feature d is that of row ``source[:, d]``, of X's own type, columns and dtypes."""
-    if hasattr(X, "columns"):
-        columns = {c: X.iloc[:, c].array.take(source[:, c]) for c in range(X.shape[1])}
-        return pd.DataFrame(columns).set_axis(X.columns, axis=1)
-    flat = X.reshape(len(X), -1)
-    index = torch.from_numpy(source) if isinstance(X, torch.Tensor) else source
-    return flat[index, np.arange(source.shape[1])].reshape(len(source), *X.shape[1:])
-
-
-def _ask(function, rows, what, batch=10_000):
-    """The raw answers (n,) or (n, C), with every complaint about them raised here."""
-    parts = []
-    for i in range(0, len(rows), batch):
-        part = rows.iloc[i:i + batch] if hasattr(rows, "iloc") else rows[i:i + batch]
-        try:
-            answer = function(part)
-        except Exception as error:
-            reason = str(error).partition("\n")[0]
-            raise ValueError(f"predict fails on {what} ({type(error).__name__}: {reason}): give X as the model was "
-                             "trained on it, the same columns in the same order") from error
-        if isinstance(answer, list) and answer and np.ndim(answer[0]) == 2:
-            raise ValueError("predict answers several questions at once (a list of arrays): distill one of them, "
-                             "such as lambda X: model.predict_proba(X)[0]")
-        answer = answer.detach().cpu().numpy() if isinstance(answer, torch.Tensor) else np.asarray(answer)
-        if answer.ndim not in (1, 2) or len(answer) != len(part) or answer.ndim == 2 and answer.shape[1] == 0:
-            raise ValueError(f"predict must answer one row or number for each row of X; got shape {answer.shape} for "
-                             f"{len(part)} rows")
-        if answer.dtype.kind == "f" and not np.isfinite(answer).all():
-            bad = (~np.isfinite(answer.reshape(len(part), -1)).all(1)).sum()
-            raise ValueError(f"predict answers NaN or infinity for {bad} of {len(part)} rows of {what}")
-        parts.append(answer)
-    if len({p.shape[1:] for p in parts}) > 1:
-        raise ValueError("predict answers with a different number of columns from one call to the next")
-    return np.concatenate(parts)
-
-
-def _kind(answers, kind):
-    """What the answers are, where the name did not tell."""
-    if kind is not None:
-        return kind
-    one = answers.ndim == 1 or answers.shape[1] == 1
-    if not one:
-        return "probability"
-    if answers.dtype.kind != "f":
-        distinct = len(np.unique(answers))
-        if answers.dtype.kind in "iu" and distinct > 20:
-            raise ValueError(f"predict answers {distinct} different whole numbers: say kind='value' or kind='label'")
-        return "label"
-    if answers.min() >= 0 and answers.max() <= 1:
-        warnings.warn("predict answers one number in [0, 1] a row, taken for a value: say kind='probability' if it is "
-                      "the probability of a class, kind='value' if it is not", UserWarning, stacklevel=4)
-    return "value"
-
-
-def _targets(answers, kind):
-    """(float32 targets: probabilities (n, C) or values (n, 1), names of the classes or None)."""
-    if kind == "label":
-        if answers.ndim == 2 and answers.shape[1] > 1:
-            raise ValueError(f"kind='label' needs one label a row; predict answers {answers.shape[1]} columns")
-        classes, number = np.unique(answers.ravel(), return_inverse=True)
-        return np.eye(len(classes), dtype=np.float32)[number], classes.tolist()
-    try:
-        p = answers.reshape(len(answers), -1).astype(np.float64)
-    except ValueError:
-        raise ValueError(f"kind={kind!r} needs numbers; predict answers {answers.dtype}") from None
-    if kind == "value":
-        if p.shape[1] > 1:
-            raise ValueError(f"kind='value' needs one value a row; predict answers {p.shape[1]} columns: distill one")
-        return p.astype(np.float32), None
-    if kind == "logit":
-        p = np.hstack([-p / 2, p / 2]) if p.shape[1] == 1 else p  # a margin d is the log-odds of the second class
-        p = np.exp(p - p.max(1, keepdims=True))
-        return (p / p.sum(1, keepdims=True)).astype(np.float32), None
-    p = np.hstack([1 - p, p]) if p.shape[1] == 1 else p
-    total = p.sum(1)
-    if p.min() < -1e-6 or np.abs(total - 1).max() > 1e-3:
-        raise ValueError(f"predict's rows are no probabilities: they must be at least 0 and sum to 1, and range from "
-                         f"{p.min():.3g} to {p.max():.3g} with sums from {total.min():.3g} to {total.max():.3g}. "
-                         "Say kind='logit' for scores whose softmax counts")
-    return (p.clip(0) / total[:, None]).astype(np.float32), None
-
-
-def _mixtures(rows, n, width, rng):
-    """(n, D) row numbers: each feature from one of two random rows; how many come from the first is random too."""
-    first, second = rng.choice(rows, (n, 1)), rng.choice(rows, (n, 1))
-    return np.where(rng.random((n, width)) < rng.random((n, 1)), first, second)
-
-
-def _train(g, rows, mixed, *, classes, steps, batch_size, lr):
-    """Half of each batch are rows, half mixtures, each with the model's answer: cross-entropy, or squared error."""
-    rows, mixed = (rows, mixed) if len(mixed[0]) else (rows, rows)
+def _train(g, x, p, kinds, *, classify, steps, batch_size, lr):
+    """Cross-entropy, or squared error, to the model's answers p; half of each batch are rows, half mixtures."""
     optimiser = torch.optim.AdamW(g.body.parameters(), lr=lr, weight_decay=0.01, fused=True)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, lr, total_steps=steps)
-    half = max(batch_size // 2, 1)
+    each = max(batch_size // len(kinds), 1)
     for _ in range(steps):
-        i, j = torch.randint(len(rows[0]), (half,)), torch.randint(len(mixed[0]), (half,))
-        x, y = (torch.cat([a[i], b[j]]) for a, b in zip(rows, mixed, strict=True))
-        out = g.body(g.encode(x))
-        loss = F.cross_entropy(out, y) if classes else F.mse_loss(out, (y - g.shift) / g.stretch)
+        i = torch.cat([k[torch.randint(len(k), (each,))] for k in kinds])
+        out, y = g.body(g.encode(x[i])), p[i]
+        loss = F.cross_entropy(out, y) if classify else F.mse_loss(out, (y - g.shift) / g.stretch)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
         schedule.step()
-    return g.eval()
 
 
-def _fidelity(g, x, p, classes, spread):
-    """agreement, r2 and kl of g on rows x that the model answers with p; R^2 is taken against ``spread``."""
-    out = outputs(g, x).double()
-    q, p = out.softmax(1) if classes else out, p.double()
+def _fidelity(g, x, p, classify, spread):
+    """agreement, r2 and kl of g on rows x that the model answers with p; ``spread`` is what R^2 is relative to."""
+    out, p = outputs(g, x).double(), p.double()
+    q = out.softmax(1) if classify else out
     found = {"r2": float(1 - ((p - q) ** 2).mean(0).sum() / spread)}
-    if classes:
+    if classify:
         found["agreement"] = float((p.argmax(1) == q.argmax(1)).double().mean())
         found["kl"] = float((torch.special.xlogy(p, p) - p * out.log_softmax(1)).sum(1).mean())
     return found
 
 
-def _words(f, name, classes):
+def _words(f, name):
     def one(prefix):
         r2 = f"R^2 {f[prefix + 'r2']:.3f}"
-        return r2 if not classes else f"the same class for {f[prefix + 'agreement']:.1%}, {r2} of the probabilities"
+        agreement = f.get(prefix + "agreement")
+        return r2 if agreement is None else f"the same class for {agreement:.1%}, {r2} of the probabilities"
 
     return (f"a stand-in for {name}; on {f['rows']} held-out rows {one('')}; on mixtures of them, such as BIF shows to "
             f"it, {one('mixed_')}")
 
 
-def distill(predict, X, *, kind=None, min_fidelity=0.9, queries=20_000, steps=3000, batch_size=256, hidden=256, bins=24,
+def _judge(g, kind, least):
+    """Refuse below the stated fidelity; warn where only the mixtures fall below it."""
+    if least is None:
+        return
+    f, counts = g.fidelity_, {"label": ("agreement",), "value": ("r2",)}.get(kind, ("agreement", "r2"))
+    if not min(f[k] for k in counts) >= least:  # NaN is refused too
+        error = NotFaithful(
+            f"{g.report()}: below min_fidelity={least}, so that an explanation of it would not be one of the model. "
+            "Ask more (queries=100_000, steps=10_000), give more rows, or smooth the model (a forest grown to the last "
+            "row has learned noise by heart: try min_samples_leaf=5); min_fidelity=None goes on all the same")
+        error.fidelity_ = f
+        raise error
+    if not f["mixed_" + counts[-1]] >= least:  # classes of mixtures are often a toss-up: R^2 where there is one
+        warnings.warn(f"{g.report()}: below min_fidelity={least} there, so read the explanation with care", UserWarning,
+                      stacklevel=3)
+
+
+def _check(n, *, holdout, queries, steps, batch_size, min_fidelity):
+    if n < 20:
+        raise ValueError(f"X has {n} rows: at least 20 are needed, some to learn from and some to test on")
+    if not 0 < holdout < 1:
+        raise ValueError(f"holdout is the share of rows to test on, between 0 and 1; got {holdout}")
+    if queries < 0 or steps < 1 or batch_size < 2:
+        raise ValueError(f"queries must be at least 0, steps 1 and batch_size 2; got {queries}, {steps}, {batch_size}")
+    if min_fidelity is not None and not min_fidelity <= 1:
+        raise ValueError(f"min_fidelity is at most 1, or None to accept anything; got {min_fidelity}")
+    if n < 100:
+        warnings.warn(f"X has only {n} rows: the fidelity is measured on {round(n * holdout)} of them and is itself "
+                      "uncertain", UserWarning, stacklevel=3)
+
+
+def distill(predict, X, *, kind=None, min_fidelity=0.9, queries=20_000, steps=2500, batch_size=256, hidden=128, bins=16,
             lr=1e-2, holdout=0.2, seed=0) -> Distilled:
     """Train a differentiable stand-in for ``predict`` on its own answers, and refuse where the two disagree.
 
@@ -277,63 +194,37 @@ def distill(predict, X, *, kind=None, min_fidelity=0.9, queries=20_000, steps=30
     >>> g.classes_, bool(g(torch.tensor([[1.0, -1.0]])).argmax()), g.fidelity_["agreement"] > 0.9
     ([False, True], True, True)
     """
-    function, kind = _function(predict, kind)
-    values, _, names, _ = check_X(X)
+    function, kind = function_of(predict, kind)
+    values = check_X(X)[0]
     n, width = values.shape
-    if n < 20:
-        raise ValueError(f"X has {n} rows: at least 20 are needed, some to learn from and some to test on")
-    if n < 100:
-        warnings.warn(f"X has only {n} rows: the fidelity is measured on {round(n * holdout)} of them and is itself "
-                      "uncertain", UserWarning, stacklevel=2)
-    if not 0 < holdout < 1:
-        raise ValueError(f"holdout must lie between 0 and 1; got {holdout}")
+    _check(n, holdout=holdout, queries=queries, steps=steps, batch_size=batch_size, min_fidelity=min_fidelity)
     X = X if hasattr(X, "columns") else X.detach() if isinstance(X, torch.Tensor) else np.asarray(X)
     rng = np.random.default_rng(derive("distill", seed))
-    order = rng.permutation(n)
-    cut = min(max(round(n * holdout), 2), n - 2)
+    order, cut = rng.permutation(n), min(max(round(n * holdout), 2), n - 2)
     test, train = order[:cut], order[cut:]
-    sources = [_mixtures(train, queries, width, rng), _mixtures(test, 4000, width, rng)]
-    answers = [_ask(function, X, "X")]
-    kind = _kind(answers[0], kind)
-    answers += [_ask(function, _gather(X, s), "mixtures of X's rows") for s in sources if len(s)]
-    targets, found = _targets(np.concatenate(answers), kind)
-    targets = torch.from_numpy(targets)
-    own, mixed, mixed_test = targets[:n], targets[n:n + queries], targets[n + queries:]
-    if len(own.unique(dim=0)) == 1:
+    mixed = np.concatenate([mixtures(train, queries, width, rng), mixtures(test, 4000, width, rng)])
+    answers = ask(function, X)
+    kind = kind_of(answers, kind)
+    p, labels = targets(np.concatenate([answers, ask(function, gather(X, mixed), "mixtures of X's rows")]), kind)
+    if (p[:n] == p[0]).all():
         raise ValueError("predict answers the same for every row of X: there is nothing to explain")
-    classes, columns = kind != "value", np.arange(width)
-    with torch.random.fork_rng(range(torch.cuda.device_count())):
+    p, classify, spread = torch.from_numpy(p.astype(np.float32)), kind != "value", p[:n].var(0).sum()
+    x = torch.cat([values, values[mixed, np.arange(width)]])
+    kinds = [torch.from_numpy(k) for k in (train, np.arange(n, n + queries)) if len(k)]
+    with torch.random.fork_rng(range(torch.cuda.device_count())), torch.enable_grad():
         torch.manual_seed(derive("distill", seed))
-        g = Distilled(width, targets.shape[1], hidden=hidden, bins=bins).learn_units(values[train])
-        if not classes:
-            g.shift.copy_(own[train].mean(0))
-            g.stretch.copy_(own[train].std(0).clamp_min(1e-12))
-        _train(g, (values[train], own[train]), (values[sources[0], columns], mixed), classes=classes, steps=steps,
-               batch_size=batch_size, lr=lr)
-    spread = own.double().var(0, unbiased=False).sum()
-    f = {"rows": len(test), **_fidelity(g, values[test], own[test], classes, spread)}
-    for k, v in _fidelity(g, values[sources[1], columns], mixed_test, classes, spread).items():
-        f["mixed_" + k] = v
-    owner = getattr(function, "__self__", None)
-    g.fidelity_, g.likelihood_ = f, "categorical" if classes else "regression"
-    g.classes_ = found or ([str(c) for c in getattr(owner, "classes_", [])] or None if classes else None)
-    g._words = _words(f, getattr(function, "__name__", type(function).__name__), classes)
+        g = Distilled(width, p.shape[1], hidden=hidden, bins=bins).learn_units(values[train])
+        if not classify:
+            g.shift.copy_(p[train].mean(0))
+            g.stretch.copy_(p[train].std(0).clamp_min(1e-12))
+        _train(g, x, p, kinds, classify=classify, steps=steps, batch_size=batch_size, lr=lr)
+    g.eval()
+    g.fidelity_ = {"rows": len(test), **_fidelity(g, values[test], p[test], classify, spread)}
+    off = _fidelity(g, x[n + queries:], p[n + queries:], classify, spread)
+    g.fidelity_ |= {"mixed_" + k: v for k, v in off.items()}
+    g.likelihood_ = "categorical" if classify else "regression"
+    known = list(getattr(getattr(function, "__self__", None), "classes_", []))
+    g.classes_ = labels or (known if len(known) == p.shape[1] and classify else None)
+    g._words = _words(g.fidelity_, getattr(function, "__name__", type(function).__name__))
     _judge(g, kind, min_fidelity)
     return g
-
-
-def _judge(g, kind, least):
-    """Refuse below the stated fidelity; warn where only the mixtures fall below it."""
-    if least is None:
-        return
-    held = [g.fidelity_[k] for k in ("agreement", "r2") if k in g.fidelity_ and not (kind == "label" and k == "r2")]
-    if min(held) < least:
-        error = NotFaithful(
-            f"{g.report()}: below min_fidelity={least}, so that an explanation of it would not be one of the model. "
-            "Ask more (queries=100_000, steps=10_000), give more rows, or smooth the model (a forest grown to the last "
-            "row has learned noise by heart: try min_samples_leaf=5); min_fidelity=None goes on all the same")
-        error.fidelity_ = g.fidelity_
-        raise error
-    if min(g.fidelity_["mixed_" + k] for k in ("agreement" if kind == "label" else "r2",)) < least:
-        warnings.warn(f"{g.report()}: faithful to the data, less so to the mixtures that a marginal fill makes",
-                      UserWarning, stacklevel=3)

@@ -1,0 +1,150 @@
+"""Asking a model that can only answer: which function to call, with what rows, and what its answers mean.
+
+``function_of`` finds the function, ``ask`` calls it, ``kind_of`` and ``targets`` read the answers, and ``mixtures``
+and ``gather`` make rows of X's own type whose features come from different rows. Whatever is wrong with an answer is
+said here.
+"""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import torch
+from sklearn.base import is_classifier
+from torch import nn
+
+KINDS = ("probability", "logit", "label", "value")
+
+
+def function_of(predict, kind=None):
+    """(function, what it answers where its name tells) of an estimator, of its method, or of a plain function.
+
+    >>> from sklearn.tree import DecisionTreeClassifier
+    >>> function_of(DecisionTreeClassifier())[1], function_of(DecisionTreeClassifier().predict)[1], function_of(len)[1]
+    ('probability', 'label', None)
+    """
+    if kind is not None and kind not in KINDS:
+        raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {kind!r}")
+    if isinstance(predict, nn.Module):
+        raise TypeError("a torch module has gradients: give it to GlobalBIF or LocalBIF as it is. (Where it has none, "
+                        "distill a function of rows that returns its probabilities.)")
+    if not callable(predict) or hasattr(predict, "predict"):
+        names = [n for n in ("predict_proba", "decision_function", "predict") if hasattr(predict, n)]
+        if not names:
+            raise TypeError("predict must be a function of rows, or an estimator with predict_proba or predict; "
+                            f"got {type(predict).__name__}")
+        predict = getattr(predict, names[0])
+    owner = getattr(predict, "__self__", None)
+    classifies = hasattr(owner, "classes_") or hasattr(owner, "__sklearn_tags__") and is_classifier(owner)
+    by_name = {"predict_proba": "probability", "decision_function": "logit" if classifies else "value",
+               "predict": "label" if classifies else "value"}
+    return predict, kind or (by_name.get(getattr(predict, "__name__", "")) if hasattr(owner, "predict") else None)
+
+
+def mixtures(rows, n, width, rng):
+    """(n, D) row numbers: each feature from one of two different ``rows``; how many from the first is random too.
+
+    >>> np.unique(mixtures(np.array([3, 8]), 50, 4, np.random.default_rng(0))).tolist()
+    [3, 8]
+    """
+    first = rng.integers(len(rows), size=(n, 1))
+    second = (first + 1 + rng.integers(len(rows) - 1, size=(n, 1))) % len(rows)
+    return rows[np.where(rng.random((n, width)) < rng.random((n, 1)), first, second)]
+
+
+def gather(X, source):
+    """Rows whose feature d is that of row ``source[:, d]``, of X's own type, columns and dtypes.
+
+    >>> gather(pd.DataFrame({"age": [30, 40], "pay": [1.5, 2.5]}), np.array([[0, 1]])).to_dict("records")
+    [{'age': 30, 'pay': 2.5}]
+    """
+    if hasattr(X, "columns"):
+        columns = {c: X.iloc[:, c].array.take(source[:, c]) for c in range(X.shape[1])}
+        return pd.DataFrame(columns).set_axis(X.columns, axis=1)
+    index = torch.from_numpy(source).to(X.device) if isinstance(X, torch.Tensor) else source
+    return X.reshape(len(X), -1)[index, np.arange(source.shape[1])].reshape(len(source), *X.shape[1:])
+
+
+def ask(function, rows, what="X", *, batch=10_000):
+    """The raw answers to ``rows``, (n,) or (n, C); errors call the rows ``what``.
+
+    >>> ask(lambda X: X.sum(1), np.ones((3, 2))).tolist()
+    [2.0, 2.0, 2.0]
+    """
+    parts = []
+    for i in range(0, len(rows), batch):
+        part = rows.iloc[i:i + batch] if hasattr(rows, "iloc") else rows[i:i + batch]
+        try:
+            answer = function(part)
+        except Exception as error:
+            reason = str(error).partition("\n")[0]
+            raise ValueError(f"predict fails on {what} ({type(error).__name__}: {reason}): give X as the model was "
+                             "trained on it, the same columns in the same order") from error
+        if isinstance(answer, list) and answer and np.ndim(answer[0]) == 2:
+            raise ValueError("predict answers several questions at once (a list of arrays): distill one of them, "
+                             "such as lambda X: model.predict_proba(X)[0]")
+        answer = answer.detach().cpu().numpy() if isinstance(answer, torch.Tensor) else np.asarray(answer)
+        if answer.ndim not in (1, 2) or len(answer) != len(part) or answer.ndim == 2 and answer.shape[1] == 0:
+            raise ValueError("predict must answer one number or one row of numbers for each row of X; got shape "
+                             f"{answer.shape} for {len(part)} rows")
+        missing = ~np.isfinite(answer) if answer.dtype.kind == "f" else pd.isna(answer)
+        if missing.any():
+            bad = missing.reshape(len(part), -1).any(1).sum()
+            raise ValueError(f"predict answers NaN or infinity for {bad} of {len(part)} rows of {what}")
+        parts.append(answer)
+    if len({p.shape[1:] for p in parts}) > 1:
+        raise ValueError("predict answers with a different number of columns from one call to the next")
+    return np.concatenate(parts)
+
+
+def kind_of(answers, kind=None):
+    """What the answers are, where the function's name did not tell: by their shape and type.
+
+    >>> kind_of(np.array(["yes", "no"])), kind_of(np.array([[0.2, 0.8]])), kind_of(np.array([3.5, -1.0]))
+    ('label', 'probability', 'value')
+    """
+    if kind is not None:
+        return kind
+    if answers.ndim == 2 and answers.shape[1] > 1:
+        return "probability"
+    if answers.dtype.kind != "f":
+        distinct = len(np.unique(answers))
+        if answers.dtype.kind in "iu" and distinct > 20:
+            raise ValueError(f"predict answers {distinct} different whole numbers: say kind='value' or kind='label'")
+        return "label"
+    if answers.min() >= 0 and answers.max() <= 1:
+        warnings.warn("predict answers one number in [0, 1] a row, taken for a value: say kind='probability' if it is "
+                      "the probability of a class, kind='value' if it is not", UserWarning, stacklevel=3)
+    return "value"
+
+
+def targets(answers, kind):
+    """(class probabilities (n, C) or values (n, 1), float64; the labels that name the classes, or None).
+
+    >>> targets(np.array(["no", "yes", "no"]), "label")[0].tolist(), targets(np.array([0.3]), "probability")[0].tolist()
+    ([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]], [[0.7, 0.3]])
+    """
+    if kind == "label":
+        if answers.ndim == 2 and answers.shape[1] > 1:
+            raise ValueError(f"kind='label' needs one label a row; predict answers {answers.shape[1]} columns")
+        classes, number = np.unique(answers.ravel(), return_inverse=True)
+        return np.eye(len(classes))[number], classes.tolist()
+    try:
+        p = answers.reshape(len(answers), -1).astype(np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"kind={kind!r} needs numbers; predict answers {answers.dtype}") from None
+    if kind == "value":
+        if p.shape[1] > 1:
+            raise ValueError(f"kind='value' needs one value a row; predict answers {p.shape[1]} columns: distill one")
+        return p, None
+    if kind == "logit":
+        p = np.hstack([-p / 2, p / 2]) if p.shape[1] == 1 else p  # a margin d is the log-odds of the second class
+        p = np.exp(p - p.max(1, keepdims=True))
+        return p / p.sum(1, keepdims=True), None
+    p = np.hstack([1 - p, p]) if p.shape[1] == 1 else p
+    total = p.sum(1)
+    if p.min() < -1e-6 or np.abs(total - 1).max() > 1e-3:
+        raise ValueError("predict's rows are no probabilities: they must be at least 0 and sum to 1, and go from "
+                         f"{p.min():.3g} to {p.max():.3g} with sums from {total.min():.3g} to {total.max():.3g}. "
+                         "Say kind='logit' for scores whose softmax counts, kind='value' for a regression")
+    return p.clip(0) / total[:, None], None
