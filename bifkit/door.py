@@ -201,8 +201,8 @@ def check_classes(classes, n_outputs):
     if isinstance(classes, str) and classes == "each":
         return list(range(n_outputs))
     numbers = [classes] if np.ndim(classes) == 0 else list(classes)
-    if not numbers or len(set(numbers)) < len(numbers) or \
-            not all(isinstance(c, int | np.integer) and 0 <= c < n_outputs for c in numbers):
+    fine = all(isinstance(c, int | np.integer) and not isinstance(c, bool) and 0 <= c < n_outputs for c in numbers)
+    if not numbers or not fine or len(set(numbers)) < len(numbers):
         raise ValueError(f"classes must be 'each', or class numbers from 0 to {n_outputs - 1}, none twice; "
                          f"got {classes!r}")
     return [int(c) for c in numbers]

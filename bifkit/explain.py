@@ -204,17 +204,19 @@ class _BIF(BaseEstimator):
 
     def _answer(self, alphas, index=None, names=None):
         """The posterior of ``alphas``, one a class; {class: posterior} where classes were asked for."""
-        found = [self._posterior(alpha, index, names) for alpha in alphas]
-        return found[0] if self.classes_ is None else dict(zip(self.classes_, found, strict=True))
+        if self.classes_ is None:
+            return self._posterior(alphas[0], index, names)
+        return {c: self._posterior(alpha, index, names, {"class": c})
+                for c, alpha in zip(self.classes_, alphas, strict=True)}
 
-    def _posterior(self, alpha, index=None, names=None):
+    def _posterior(self, alpha, index, names, more=None):
         groups = list(self.group_names_)
         for i, new in enumerate(names or []):  # a feature that stands alone goes by its new name
             g = self.groups_[i]
             if self.group_names_[g] == self.feature_names_[i] and (self.groups_ == g).sum() == 1:
                 groups[g] = new
         meta = {"explainer": type(self).__name__, "preset": self.preset, **dataclasses.asdict(self.settings_),
-                "seed": self.seed, "elbo": self.elbo_}
+                "seed": self.seed, "elbo": self.elbo_} | (more or {})
         return Posterior(alpha, groups, settings=meta, index=index)
 
 
