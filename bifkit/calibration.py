@@ -16,6 +16,7 @@ Dirichlet falls only as the importance itself.
 import numpy as np
 from scipy import special
 
+from bifkit import dirichlet
 from bifkit.posterior import Posterior
 
 RANGE = (1e-12, 1e6)  # of temperatures: a feature that never moved, and one that moved more than a Beta can
@@ -39,8 +40,10 @@ def check(posteriors) -> list[Posterior]:
     return posteriors
 
 
-def coverage(posteriors, prob=0.8) -> np.ndarray:
+def coverage(posteriors, prob=0.8, *, temperature=None) -> np.ndarray:
     """How often the ``prob`` interval of one fit holds the mean of another, for each feature: all ordered pairs.
+
+    ``temperature``: as if each had been calibrated with it.
 
     >>> fits = [Posterior([4.0, 4.0]), Posterior([4.4, 4.0]), Posterior([4.0, 4.4])]
     >>> coverage(fits, 0.8).tolist()  # the intervals as fitted are far too wide
@@ -50,12 +53,14 @@ def coverage(posteriors, prob=0.8) -> np.ndarray:
     if len(posteriors) < 2:
         raise ValueError(f"coverage compares fits with each other: give at least two, not {len(posteriors)}")
     means = np.stack([p.mean for p in posteriors])  # (n, ..., D)
-    shares = []
-    for i, p in enumerate(posteriors):
-        lower, upper = p.interval(prob)
-        others = np.delete(means, i, axis=0)
-        shares.append(((lower <= others) & (others <= upper)).reshape(-1, means.shape[-1]).mean(0))
-    return np.mean(shares, axis=0)
+    if temperature is None:
+        lower, upper = np.stack([p.interval(prob) for p in posteriors], axis=1)
+    else:
+        alpha = np.concatenate([np.atleast_2d(p.alpha) for p in posteriors])  # all at once: many questions at a time
+        lower, upper = (b.reshape(means.shape) for b in dirichlet.interval(alpha, prob, temperature))
+    held = [((low <= means) & (means <= up)).sum(0) - ((low <= own) & (own <= up))
+            for low, up, own in zip(lower, upper, means, strict=True)]  # a fit is not compared with itself
+    return np.mean(held, axis=0).reshape(-1, means.shape[-1]).mean(0) / (len(posteriors) - 1)
 
 
 def temperature(refits, prob=0.8) -> np.ndarray:
@@ -114,8 +119,7 @@ def held_out(posteriors, prob=0.8, *, level=None, choose=2 / 3, splits=20, seed=
         order = rng.permutation(len(posteriors))
         choosing, judging = ([posteriors[i] for i in part if i != without] for part in (order[:first], order[first:]))
         if len(judging) >= 2:
-            t = rule(choosing, prob)
-            found.append(coverage([p.calibrated(temperature=t) for p in judging], level or prob))
+            found.append(coverage(judging, level or prob, temperature=rule(choosing, prob)))
     return np.mean(found, axis=0)
 
 

@@ -24,6 +24,7 @@ CHANGED = ("Syn2", "Syn4")
 LEVELS = {"none": [0], "label noise": [0.1, 0.2, 0.3], "rows": [1000, 3000], "duplicate": [0, 0.5, 0.9, 1]}
 LOCAL = ("Syn4", "Syn5", "Syn6")
 SEEDS, CHOICE_SEEDS = range(5), range(100, 103)
+SPLITS = 30  # into fits that choose a calibration and fits that it is judged by
 KEEP = 0.8  # the share of rows that is left when the least certain are rejected
 SHARES = [round(0.05 * i, 2) for i in range(1, 21)]  # of a risk-coverage curve
 
@@ -185,7 +186,7 @@ def calibrated(fits, level, without=None):
 
     A jackknife keeps the splits as they are, so that ten of them are enough for it.
     """
-    return calibration.held_out(fits, 0.8, level=level, without=without, splits=100 if without is None else 10)
+    return calibration.held_out(fits, 0.8, level=level, without=without, splits=SPLITS if without is None else 10)
 
 
 def errors(frame, measure, level=0.8):
@@ -202,14 +203,14 @@ def errors(frame, measure, level=0.8):
 
 def one_temperature(refits, prob):
     """One temperature for all features, by counting: ``prob`` of all pairs and features lie inside their interval."""
-    return np.exp(_bisect(lambda t: calibration.coverage([p.calibrated(temperature=np.exp(t[0])) for p in refits], prob)
-                          .mean(keepdims=True), prob, 1)[0])
+    return np.exp(_bisect(lambda t: calibration.coverage(refits, prob, temperature=np.exp(t[0])).mean(keepdims=True),
+                          prob, 1)[0])
 
 
 def counted(refits, prob):
     """One temperature a feature, by counting pairs instead of matching variances."""
-    return np.exp(_bisect(lambda t: calibration.coverage([p.calibrated(temperature=np.exp(t)) for p in refits], prob),
-                          prob, len(refits[0].feature_names)))
+    return np.exp(_bisect(lambda t: calibration.coverage(refits, prob, temperature=np.exp(t)), prob,
+                          len(refits[0].feature_names)))
 
 
 def equal_shares(refits, prob):
@@ -230,7 +231,7 @@ def pooled(refits, prob):
 def _bisect(covered, prob, size, low=-14.0, high=4.0):
     """Log temperatures at which ``covered`` reaches ``prob``."""
     low, high = np.full(size, low), np.full(size, high)
-    for _ in range(20):
+    for _ in range(10):
         middle = (low + high) / 2
         enough = covered(middle) >= prob
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
@@ -242,7 +243,7 @@ TRIED = {"one temperature, counted": one_temperature, "one Dirichlet of the refi
          "a temperature per feature, by variance (shipped)": calibration.temperature}
 
 
-def tried_table(frame, splits=20):
+def tried_table(frame, splits=SPLITS):
     """Held-out coverage at 80 % of each way to calibrate: all features (relevant / irrelevant), in percent."""
     found = {}
     for name, rule in TRIED.items():
@@ -252,7 +253,7 @@ def tried_table(frame, splits=20):
     return pd.DataFrame(found, index=frame["dataset"].unique()).T
 
 
-def by_number(frame, numbers=(3, 5, 10, 20), splits=40):
+def by_number(frame, numbers=(3, 5, 10, 20), splits=SPLITS):
     """Coverage at 80 % when few refits choose: mean and standard deviation over draws of the choosing refits."""
     found = {}
     for dataset in frame["dataset"].unique():
@@ -262,6 +263,18 @@ def by_number(frame, numbers=(3, 5, 10, 20), splits=40):
                     for s in range(splits)]
             found[dataset, n] = f"{np.mean(each):.0f} ± {np.std(each):.0f}"
     return pd.Series(found).unstack()
+
+
+def width_ratio(frame):
+    """How many times as wide as calibrated the 80 % intervals are as fitted: median over relevant features and fits."""
+    found = {}
+    for dataset in frame["dataset"].unique():
+        fits = posteriors(frame, dataset=dataset, source="fresh")
+        t = calibration.temperature(fits, 0.8)
+        widths = [[np.subtract(*q.interval(0.8)[::-1])[relevant(dataset)] for q in (p, p.calibrated(temperature=t))]
+                  for p in fits]
+        found[dataset] = float(np.median([wide / narrow for wide, narrow in widths]))
+    return found
 
 
 def resampled_table(frame):
