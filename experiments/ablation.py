@@ -42,15 +42,12 @@ WHY = {  # the default, and why it is what it is; the numbers beside it are comp
     "fill": f"{RANK.fill}: a faded input is still one that occurs; zero, the middle of the data, tells g something too",
     "draws": f"{RANK.draws}: a step's noise averages out over the steps; more draws cost more and gain nothing",
     "KL weight": f"{RANK.kl_weight:g}: without it the posterior grows oversure (sum of alpha above) and useless "
-    f"features keep "
-                 "weight; more of it hides Syn3's weak features",
-    "prior": f"{RANK.prior:g}: a compromise; a sparser prior loses Syn3's weak features, a flat one holds useless "
-    f"ones up",
+                 "features keep weight; more of it hides Syn3's weak features",
+    "prior": f"{RANK.prior:g}: a compromise; a sparser one loses Syn3's weak features, a flat one keeps useless ones",
     "target": f"{RANK.target}: g's own prediction carries no label noise, and it is g that is explained",
     "epochs": f"{RANK.epochs}: shorter loses, longer does not gain",
-    "restarts": f"{RANK.restarts}: the average of three fits is steadier, at three times the price; worth it where "
-    f"one bad "
-                "fit matters",
+    "restarts": f"{RANK.restarts}: the average of three fits is steadier, at three times the price; worth it where one "
+                "bad fit matters",
 }
 
 
