@@ -40,8 +40,8 @@ class NotFaithful(ValueError):
 class Distilled(nn.Module):
     """The stand-in: logits (B, C), or values (B, 1), for rows in the units of the X it was distilled on.
 
-    ``fidelity_`` holds how well it answers as the model does, ``report()`` says it in words, ``classes_`` names the
-    columns. A plain module otherwise: ``state_dict`` has all that its answers depend on.
+    ``fidelity_`` holds how well it answers as the model does on the rows number ``held_out_``, ``report()`` says it in
+    words, ``classes_`` names the columns. A plain module otherwise: ``state_dict`` has all that its answers depend on.
 
     >>> g = Distilled(3, 2); g(torch.zeros(5, 3)).shape
     torch.Size([5, 2])
@@ -58,7 +58,7 @@ class Distilled(nn.Module):
         width = n_features * (bins + 1)
         self.body = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(),
                                   nn.Linear(hidden, n_outputs))
-        self.fidelity_, self.classes_, self.likelihood_, self._words = None, None, None, ""
+        self.fidelity_, self.held_out_, self.classes_, self.likelihood_, self._words = None, None, None, None, ""
 
     def encode(self, x):
         """The code of rows (B, D): the standardised value and how far it has come through each range, (B, D (T + 1)).
@@ -218,7 +218,7 @@ def distill(predict, X, *, kind=None, min_fidelity=0.9, queries=20_000, steps=25
             g.shift.copy_(p[train].mean(0))
             g.stretch.copy_(p[train].std(0).clamp_min(1e-12))
         _train(g, x, p, kinds, classify=classify, steps=steps, batch_size=batch_size, lr=lr)
-    g.eval()
+    g.eval().held_out_ = np.sort(test)
     g.fidelity_ = {"rows": len(test), **_fidelity(g, values[test], p[test], classify, spread)}
     off = _fidelity(g, x[n + queries:], p[n + queries:], classify, spread)
     g.fidelity_ |= {"mixed_" + k: v for k, v in off.items()}
