@@ -42,6 +42,11 @@ def held(*, seed, folder, gate=""):
     return {"loss": loss.item(), "noise": float(np.random.standard_normal()), "threads": torch.get_num_threads()}
 
 
+def place():
+    """Process and thread."""
+    return os.getpid(), threading.get_ident()
+
+
 def where(*, seed):
     """The thread it runs in."""
     return {"thread": threading.get_ident()}
@@ -52,8 +57,8 @@ def moody(*, kind, seed):
     if kind == "dies":
         os._exit(9)
     if kind == "nested":
-        pids = joblib.Parallel()(joblib.delayed(os.getpid)() for _ in range(4))
-        return {"score": float(np.random.standard_normal()), "weights": len(set(pids) | {os.getpid()})}
+        places = joblib.Parallel()(joblib.delayed(place)() for _ in range(4))
+        return {"score": float(np.random.standard_normal()), "weights": len({*places, place()})}
     return study_runs.mixed(kind=kind, seed=seed)
 
 

@@ -4,7 +4,9 @@ import contextlib
 import json
 import logging
 import os
+import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -224,6 +226,16 @@ def test_no_cluster_is_one_sentence(output, monkeypatch, capsys):
     assert f"{output / 'empty.json'} is no scheduler file" in said("empty.json")
     monkeypatch.setitem(sys.modules, "distributed", None)
     assert said("127.0.0.1:9") == "running on a cluster needs Dask: pip install 'bifkit[cluster]'"
+
+
+def test_the_example_for_a_batch_queue_is_a_script():
+    if not shutil.which("bash"):
+        pytest.skip("bash is absent")
+    script = paths.root() / "examples" / "cluster_slurm.sh"
+    assert subprocess.run(["bash", "-n", str(script)], capture_output=True).returncode == 0
+    outside = {k: v for k, v in os.environ.items() if not k.startswith("SLURM")}
+    done = subprocess.run(["bash", str(script)], env=outside, text=True, capture_output=True)
+    assert done.returncode == 1 and "submit this script: sbatch examples/cluster_slurm.sh" in done.stderr
 
 
 def test_when_all_workers_have_gone_the_client_gives_up(monkeypatch):
