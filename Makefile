@@ -31,6 +31,7 @@ NEEDS_02 = adult credit intrusion
 NEEDS_03 = mnist
 NEEDS_04 = adult diabetes
 NEEDS_05 = adult
+NEEDS_08 = none
 comma := ,
 DATA = $(filter-out none,$(if $(ONLY),$(sort $(foreach n,$(subst $(comma), ,$(ONLY)),$(or $(NEEDS_$n),all))),all))
 
