@@ -46,20 +46,21 @@ def grids(profile="paper"):
                for w, values in levels.items() for v in values for s in range(2 if smoke else 4)]
     instances = [{"dataset": d, "seed": s, "rows": rows} for d in local
                  for s in ([0, 100] if smoke else [*SEEDS, *CHOICE_SEEDS])]
-    return refits, changes, instances
+    grids = refits, changes, instances
+    return tuple([row | {"steps": 200} for row in grid] for grid in grids) if smoke else grids
 
 
-def refit(*, dataset, source, seed, rows=ROWS):
+def refit(*, dataset, source, seed, rows=ROWS, steps=None):
     """One global explanation: alpha, the sum of its standard deviations, and how good its g is."""
     data = make_synthetic(dataset, OF if source == "resampled" else seed, rows=rows)
     X, y = data.X_train, data.y_train
     if source == "resampled":
         chosen = np.random.default_rng(derive(dataset, seed, "rows")).integers(len(X), size=len(X))
         X, y = X[chosen], y[chosen]
-    return _explained(X, y, data.X_test, data.y_test, (dataset, seed, source))
+    return _explained(X, y, data.X_test, data.y_test, (dataset, seed, source), steps)
 
 
-def change(*, dataset, what, level, seed, rows=ROWS):
+def change(*, dataset, what, level, seed, rows=ROWS, steps=None):
     """One global explanation of a data set that was made harder, smaller, or given a copy of a relevant feature.
 
     ``label noise``: that share of training labels is redrawn at random; ``rows``: that many in all; ``duplicate``: a
@@ -73,27 +74,28 @@ def change(*, dataset, what, level, seed, rows=ROWS):
         y[redrawn] = rng.integers(0, 2, redrawn.sum())
     elif what == "duplicate":
         X, test = (np.c_[x, _copy(x[:, relevant(dataset)[0]], level, rng)] for x in (X, test))
-    return _explained(X, y, test, data.y_test, (dataset, seed, what, level))
+    return _explained(X, y, test, data.y_test, (dataset, seed, what, level), steps)
 
 
 def _copy(x, rho, rng):
     return (rho * x + np.sqrt(1 - rho**2) * rng.standard_normal(len(x))).astype(np.float32)
 
 
-def _explained(X, y, X_test, y_test, keys):
+def _explained(X, y, X_test, y_test, keys, steps):
     seed_all(*keys, "g")
     g = train(mlp([X.shape[1], 100, 100, 2]), X, y, seed=derive(*keys, "g"))
-    posterior = GlobalBIF(g, seed=derive(*keys, "explainer")).fit(X).explain()
+    posterior = GlobalBIF(g, min_steps=steps, seed=derive(*keys, "explainer")).fit(X).explain()
     return {"alpha": [float(f"{a:.6g}") for a in posterior.alpha], "sum_sd": float(posterior.sd.sum()),
             "g_accuracy": accuracy(g, X_test, y_test)}
 
 
-def instances(*, dataset, seed, rows=ROWS):
+def instances(*, dataset, seed, rows=ROWS, steps=None):
     """Local explanations of the test rows: what rejecting uncertain ones is worth, by each score of uncertainty."""
     data = make_synthetic(dataset, seed, rows=rows)
     seed_all(dataset, seed, "g")
     g = train(mlp([data.n_features, 100, 100, 2]), data.X_train, data.y_train, seed=derive(dataset, seed, "g"))
-    posterior = LocalBIF(g, seed=derive(dataset, seed, "instances")).fit(data.X_train).explain(data.X_test)
+    explainer = LocalBIF(g, min_steps=steps, seed=derive(dataset, seed, "instances")).fit(data.X_train)
+    posterior = explainer.explain(data.X_test)
     truth, wrong = data.truth_test, row_errors(posterior.mean, data.truth_test)
     out = {"mcc": 100 * evaluate.mcc(posterior.mean, truth), "area_random": float(wrong.mean()), "curves": {}}
     scores = uncertainties(posterior) | {"g's doubt": 1 - predict_proba(g, data.X_test).max(1),
