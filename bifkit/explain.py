@@ -87,14 +87,14 @@ class _BIF(BaseEstimator):
                      "" if self.groups is None else f" in {len(self.group_names_)} groups", self.preset,
                      self.likelihood_)
             fits = [self._fit_once(rows, s, r, c) for c in self.classes_ or [None] for r in range(s.restarts)]
-        self.history_ = [[float(part.mean()) for part in np.array_split(c, min(20, len(c)))] for _, c in fits]
-        self.elbo_ = float(np.mean([h[-1] for h in self.history_]))  # a history is a mean over each twentieth
-        if not np.isfinite(self.elbo_):
-            raise FloatingPointError("the fit diverged: try a smaller lr, or check the scale of g's outputs")
-        self.networks_ = [net for net, _ in fits]
-        self.diagnostics_ = diagnostics.of(fits, rows.some(), len(self.group_names_))
-        log.info("%s: done in %.1f s, ELBO %.4f, %.1f effective features", type(self).__name__,
-                 time.perf_counter() - started, self.elbo_, self.diagnostics_.effective_features)
+            self.history_ = [[float(part.mean()) for part in np.array_split(c, min(20, len(c)))] for _, c in fits]
+            self.elbo_ = float(np.mean([h[-1] for h in self.history_]))  # a history is a mean over each twentieth
+            if not np.isfinite(self.elbo_):
+                raise FloatingPointError("the fit diverged: try a smaller lr, or check the scale of g's outputs")
+            self.networks_ = [net for net, _ in fits]
+            self.diagnostics_ = diagnostics.of(fits, rows.some(), len(self.group_names_))
+            log.info("%s: done in %.1f s, ELBO %.4f, %.1f effective features", type(self).__name__,
+                     time.perf_counter() - started, self.elbo_, self.diagnostics_.effective_features)
         return self
 
     def _fit_once(self, rows, s, restart, class_number=None):

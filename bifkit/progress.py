@@ -71,7 +71,8 @@ class Steps:
     def __init__(self, total, name, show=None):
         self.every, self.count, self.bar = max(total // 100, 1), 0, None
         if watched() if show is None else show:
-            self.bar = tqdm(total=total, desc=name, leave=False, unit="step", file=sys.stderr, mininterval=0.2)
+            self.bar = tqdm(total=total, desc=name, leave=False, unit="step", file=sys.stderr, mininterval=0.2,
+                            ncols=_columns(), nrows=20)
 
     def __enter__(self):
         return self
@@ -86,6 +87,22 @@ class Steps:
         if self.bar is not None and self.count % self.every == 0:
             self.bar.set_postfix_str(f"ELBO {float(value):.3f}", refresh=False)
             self.bar.update(self.every)
+
+
+def _columns() -> int:
+    """How wide a bar may be; a terminal that does not say, where tqdm would show nothing, has 80."""
+    try:
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns
+    except (OSError, ValueError, AttributeError):
+        columns = 0
+    return min(columns or 80, 100) - 1
+
+
+class _Lines(logging.Handler):
+    """Lines on stderr that do not run into a bar."""
+
+    def emit(self, record):
+        tqdm.write(self.format(record), file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -106,7 +123,7 @@ def verbosity(level):
         wanted = logging.INFO if level == 1 else logging.DEBUG
         log.setLevel(min(before or wanted, wanted))
         if not log.hasHandlers():
-            handler = logging.StreamHandler()
+            handler = _Lines()
             handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
             log.addHandler(handler)
     try:

@@ -135,6 +135,8 @@ def test_restarts_are_averaged_within_a_class(kind):
         alphas = [net(rows).detach().double().numpy() for net in nets]
         assert not np.allclose(alphas[0], alphas[1])
         assert np.allclose(found[c].alpha, np.mean(alphas, axis=0), atol=1e-6)
+    alone = _bif(kind, classes=2, restarts=3, min_steps=4).fit(X, Y).explain(X)
+    assert np.array_equal(alone[2].alpha, found[2].alpha)  # each class has its own networks
 
 
 @BOTH
