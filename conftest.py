@@ -1,6 +1,7 @@
 """Tests and doctests write to a scratch folder, never to the committed results, and use one thread."""
 
 import os
+import sys
 
 import pytest
 
@@ -10,12 +11,21 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 @pytest.fixture(autouse=True, scope="session")
 def _scratch(tmp_path_factory):
     """``paths.results()``, ``paths.figures()`` and ``paths.build()`` lie in a temporary folder."""
-    before = {k: os.environ.get(k) for k in ("BIF_OUTPUT", "BIF_ATTEMPT", "BIF_PROGRESS")}
+    before = {k: os.environ.get(k) for k in ("BIF_OUTPUT", "BIF_ATTEMPT", "BIF_PROGRESS", "BIF_CLUSTER")}
     os.environ["BIF_OUTPUT"] = str(tmp_path_factory.mktemp("output"))
     os.environ.pop("BIF_ATTEMPT", None)
     os.environ.pop("BIF_PROGRESS", None)
+    os.environ.pop("BIF_CLUSTER", None)  # tests train here, not on a developer's cluster
     yield
     for key, value in before.items():
         os.environ.pop(key, None)
         if value is not None:
             os.environ[key] = value
+
+
+@pytest.fixture(autouse=True)
+def _figures():
+    """Figures that a test or an example opened are closed after it."""
+    yield
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
