@@ -8,9 +8,11 @@ was gained since the start.
 explanation does not tell them apart.
 """
 
+from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from bifkit import door
 
@@ -39,6 +41,7 @@ class Diagnostics:
     converged: bool | None
     effective_features: float
     features: int
+    moved: float = 0.0  # of the importances, the share that changed hands between those two fifths
 
     @property
     def flat(self) -> bool:
@@ -67,6 +70,35 @@ class Diagnostics:
         return notes
 
 
+class Drift:
+    """How far the mean importances of some rows move between the last fifth of a fit and the fifth before.
+
+    >>> drift, network = Drift(torch.zeros(1, 2)), torch.nn.Linear(2, 2)
+    >>> for alpha in [[5.0, 5.0]] * 4 + [[6.0, 4.0]] * 4:
+    ...     network.bias.data = torch.tensor(alpha); drift.look(network)
+    >>> round(drift.moved(), 3)
+    0.1
+    """
+
+    def __init__(self, x):
+        self.x, self.means = x, deque(maxlen=8)
+
+    @torch.no_grad()
+    def look(self, network):
+        """Take down the importances as they are now: to be called at every twentieth of a fit."""
+        mode = network.training
+        alpha = network.eval()(self.x)
+        network.train(mode)
+        self.means.append(alpha / alpha.sum(1, keepdim=True))
+
+    def moved(self) -> float:
+        """Total variation between the means of the two fifths, averaged over rows; 0 where a fit was too short."""
+        if len(self.means) < 8:
+            return 0.0
+        before, last = (torch.stack(part).mean(0) for part in (list(self.means)[:4], list(self.means)[4:]))
+        return float((last - before).abs().sum(1).mean() / 2)
+
+
 def effective_features(network, x) -> float:
     """exp(entropy of the mean importances), averaged over the rows x.
 
@@ -80,23 +112,23 @@ def effective_features(network, x) -> float:
 
 
 def of(fits, x, features) -> Diagnostics:
-    """The diagnostics of ``fits``, pairs (network, ELBO of each step); the worst speaks for all, and warns.
+    """The diagnostics of ``fits``, each (network, ELBO of each step, drift); the worst speaks for all, and warns.
 
     >>> import torch, warnings
     >>> sure, flat = lambda x: torch.tensor([[9.0, 0.1, 0.1]]), lambda x: torch.ones(1, 3)
     >>> with warnings.catch_warnings(record=True) as caught:
     ...     warnings.simplefilter("always")
-    ...     of([(sure, np.zeros(200)), (flat, np.zeros(200))], torch.zeros(1, 3), 3).flat, len(caught)
+    ...     of([(sure, np.zeros(200), 0.0), (flat, np.zeros(200), 0.0)], torch.zeros(1, 3), 3).flat, len(caught)
     (True, 1)
     """
-    found = [judge(curve, effective_features(network, x), features) for network, curve in fits]
+    found = [judge(curve, effective_features(network, x), features, moved) for network, curve, moved in fits]
     worst = max(found, key=lambda d: (d.converged is False, d.flat))
     if notes := worst.advice():
         door.warn("; ".join(notes), FitWarning)
     return worst
 
 
-def judge(curve, effective, features) -> Diagnostics:
+def judge(curve, effective, features, moved=0.0) -> Diagnostics:
     """The diagnostics of one fit from its ELBO, step by step.
 
     >>> rng = np.random.default_rng(0)
@@ -113,4 +145,5 @@ def judge(curve, effective, features) -> Diagnostics:
         rise = float(last.mean() - before.mean())
         error = np.sqrt(last.var() / fifth + before.var() / fifth)
         converged = not (rise > 3 * error and rise > 0.1 * (last.mean() - first.mean()))
-    return Diagnostics(n, float(curve[-max(n // 20, 1):].mean()), rise, converged, float(effective), features)
+    return Diagnostics(n, float(curve[-max(n // 20, 1):].mean()), rise, converged, float(effective), features,
+                       float(moved))

@@ -87,18 +87,18 @@ class _BIF(BaseEstimator):
                      "" if self.groups is None else f" in {len(self.group_names_)} groups", self.preset,
                      self.likelihood_)
             fits = [self._fit_once(rows, s, r, c) for c in self.classes_ or [None] for r in range(s.restarts)]
-            self.history_ = [[float(part.mean()) for part in np.array_split(c, min(20, len(c)))] for _, c in fits]
+            self.history_ = [[float(part.mean()) for part in np.array_split(c, min(20, len(c)))] for _, c, _ in fits]
             self.elbo_ = float(np.mean([h[-1] for h in self.history_]))  # a history is a mean over each twentieth
             if not np.isfinite(self.elbo_):
                 raise FloatingPointError("the fit diverged: try a smaller lr, or check the scale of g's outputs")
-            self.networks_ = [net for net, _ in fits]
+            self.networks_ = [net for net, *_ in fits]
             self.diagnostics_ = diagnostics.of(fits, rows.some(), len(self.group_names_))
             log.info("%s: done in %.1f s, ELBO %.4f, %.1f effective features", type(self).__name__,
                      time.perf_counter() - started, self.elbo_, self.diagnostics_.effective_features)
         return self
 
     def _fit_once(self, rows, s, restart, class_number=None):
-        """One fit: (network, ELBO of each step). A released g learns along: each restart takes its own copy."""
+        """One fit: (network, ELBO, drift of the end). A released g learns along: each restart takes its own copy."""
         model = learning_copy(self.model) if s.batch_norm == "train" else self.model
         g, likelihood = batches.view(model, rows.shape), self.likelihood_
         read = reader(s.target, likelihood, class_number)
@@ -111,13 +111,14 @@ class _BIF(BaseEstimator):
         groups = None if len(self.group_names_) == rows.width and self.groups is None else \
             torch.as_tensor(self.groups_, device=rows.mean.device)
         name = type(self).__name__ + ("" if class_number is None else f" class {class_number}")
-        curve = maximise(
+        curve, moved = maximise(
             net, g, stream, s, steps=max(s.epochs * rows.per_epoch, s.min_steps), name=name, show=self.progress,
+            probe=rows.some(),
             optimiser=lambda vectors, steps: self._optimiser(vectors, s, steps), average=self._averaged(net),
             learned=[p for p in model.parameters() if p.requires_grad], groups=groups, mean=rows.mean,
             likelihood=likelihood, kl_weight=self._kl_weight(s, rows.n, rows.size),
             scale=rows.scale(s.target) if likelihood == "regression" else 1.0)
-        return net.eval(), curve
+        return net.eval(), curve, moved
 
     def _kl_weight(self, s, N, B):
         return 1.0 / B if s.kl_weight == "1/batch" else s.kl_weight

@@ -11,6 +11,7 @@ import numpy as np
 from torch import nn
 
 from bifkit import door
+from bifkit.diagnostics import Drift
 from bifkit.elbo import elbo
 from bifkit.optim import flattened
 from bifkit.progress import Steps
@@ -34,12 +35,12 @@ def learning_copy(model):
     return model
 
 
-def maximise(net, g, batches, s, *, steps, optimiser, name, learned=(), average=None, show=None, **kw):
-    """Train ``net`` (rows to alpha) for ``steps`` batches; returns the ELBO of each step, (steps,).
+def maximise(net, g, batches, s, *, steps, optimiser, name, probe, learned=(), average=None, show=None, **kw):
+    """Train ``net`` (rows to alpha) for ``steps`` batches: (ELBO of each step, how far importances moved at the end).
 
-    ``optimiser(vectors, steps)`` gives (optimiser, schedule or None); ``learned`` are further parameters that learn
-    along; ``average`` is a parameter that ends as its mean over the last fifth of the steps, because an optimiser's
-    jitter is not uncertainty. ``kw`` goes to the ELBO.
+    ``optimiser(vectors, steps)`` gives (optimiser, schedule or None); ``probe`` are the rows whose importances are
+    followed; ``learned`` are further parameters that learn along; ``average`` is a parameter that ends as its mean over
+    the last fifth of the steps, because an optimiser's jitter is not uncertainty. ``kw`` goes to the ELBO.
 
     >>> import torch
     >>> from bifkit.gate import PRESETS
@@ -50,14 +51,15 @@ def maximise(net, g, batches, s, *, steps, optimiser, name, learned=(), average=
     ...     while True:
     ...         yield x, y
     >>> net, g = GlobalAlpha(2), lambda x: torch.stack([-3 * x[:, 0], 3 * x[:, 0]], 1)
-    >>> curve = maximise(net, g, same(), PRESETS["rank"], steps=200, optimiser=adam, name="doc", kl_weight=0.003)
-    >>> bool(curve[-20:].mean() > curve[:20].mean()), net(x).argmax().item()
-    (True, 0)
+    >>> how = {"optimiser": adam, "name": "doc", "probe": x, "kl_weight": 0.003}
+    >>> curve, moved = maximise(net, g, same(), PRESETS["rank"], steps=200, **how)
+    >>> bool(curve[-20:].mean() > curve[:20].mean()), net(x).argmax().item(), moved < 0.1
+    (True, 0, True)
     """
     flats = flattened([*net.parameters(), *learned])
     vectors = [flat.vector for flat in flats]
     optimiser, schedule = optimiser(vectors, steps)
-    curve, start, tail = np.zeros(steps), steps - max(steps // 5, 1), 0.0
+    curve, start, tail, drift = np.zeros(steps), steps - max(steps // 5, 1), 0.0, Drift(probe)
     with Steps(steps, name, show) as bar:
         for step, (x, target) in zip(range(steps), batches, strict=False):
             value, _ = elbo(g, x, target, net(x), s, **kw)
@@ -73,8 +75,9 @@ def maximise(net, g, batches, s, *, steps, optimiser, name, learned=(), average=
                 tail = tail + average.detach()
             if (step + 1) * 20 // steps > step * 20 // steps:  # every twentieth of the way
                 log.debug("%s: step %d of %d, ELBO %.4f", name, step + 1, steps, curve[step])
+                drift.look(net)
     if average is not None:
         average.data.copy_(tail / (steps - start))
     for flat in flats:
         flat.release()
-    return curve
+    return curve, drift.moved()

@@ -40,9 +40,9 @@ def _same(yields=None):
 
 
 def _maximise(net, batches=None, steps=20, **kw):
-    kw = {"optimiser": _adam, "name": "here", "kl_weight": 0.003} | kw
-    return fitting.maximise(net, kw.pop("g", _g), _same() if batches is None else batches, kw.pop("s", PRESETS["rank"]),
-                            steps=steps, **kw)
+    kw = {"optimiser": _adam, "name": "here", "kl_weight": 0.003, "probe": X[:5]} | kw
+    batches = _same() if batches is None else batches
+    return fitting.maximise(net, kw.pop("g", _g), batches, PRESETS["rank"], steps=steps, **kw)[0]
 
 
 # one vector for all parameters
