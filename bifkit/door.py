@@ -221,7 +221,8 @@ def warn_oddities(X, names, feature_groups=None):
     head = np.ascontiguousarray(X[:5000].numpy().T)  # columns equal here are then compared in full
     _, first, same = np.unique(head.view(f"V{head.shape[1] * 4}").ravel(), return_index=True, return_inverse=True)
     twins = [i for i, j in enumerate(first[same]) if i != j and not constant[i] and torch.equal(X[:, i], X[:, j])]
-    tell_oddities(names, np.flatnonzero(constant), twins if feature_groups is None else [], int((X == 0).all(1).sum()))
+    alone = feature_groups is None  # a blank pixel of a patch, or two alike, is no oddity
+    tell_oddities(names, np.flatnonzero(constant) if alone else [], twins if alone else [], int((X == 0).all(1).sum()))
 
 
 def tell_oddities(names, constant, twins, zero_rows):
