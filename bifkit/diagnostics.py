@@ -1,8 +1,10 @@
 """Has a fit converged, and does it say anything? What ``fit`` judges at its end, and the warning it gives.
 
-*Converged.* The ELBO of the last fifth of the steps is compared with the fifth before. It still rises when the
-difference is beyond three standard errors (batches and draws make the curve rough) and more than a tenth of all that
-was gained since the start.
+*Converged.* The ELBO still rises when its mean over the last fifth of the steps exceeds that of the middle fifth by
+more than three standard errors (batches and draws make the curve rough) and more than ``RISEN`` of all that was gained
+since the start. The importances still move when more than ``MOVED`` of them, in total variation, changed hands between the
+last two fifths: an ELBO that is nearly level can hide a slow exchange between features. That neither is so is no proof:
+a fit that starts very slowly looks level too.
 
 *Flat.* The effective number of features, exp(entropy of the mean importances), is nearly the number of features: the
 explanation does not tell them apart.
@@ -17,6 +19,9 @@ import torch
 from bifkit import door
 
 ENOUGH = 100  # steps below which a curve is too short to judge
+RISEN = 0.15  # of the gain; 72 default fits, synthetic and real, had up to .13
+MOVED = 0.06  # fits of 1000 to 3000 steps, synthetic and real, stay below it; those of 300 that are far off do not
+FLAT = 0.98  # of all features
 
 
 class FitWarning(UserWarning):
@@ -37,32 +42,33 @@ class Diagnostics:
 
     steps: int
     elbo: float  # mean over the last twentieth
-    rise: float  # of the last fifth of the steps over the fifth before, in nats
+    rise: float  # of the ELBO, from the middle fifth of the steps to the last, in nats
     converged: bool | None
     effective_features: float
     features: int
-    moved: float = 0.0  # of the importances, the share that changed hands between those two fifths
+    moved: float = 0.0  # of the importances, the share that changed hands between the last two fifths
 
     @property
     def flat(self) -> bool:
         """Does every feature look alike?
 
-        >>> Diagnostics(1000, -0.5, 0.0, True, 10.8, 11).flat
+        >>> Diagnostics(1000, -0.5, 0.0, True, 10.9, 11).flat
         True
         """
         judged = self.converged is not None and self.features > 2
-        return judged and self.effective_features > 0.95 * self.features
+        return judged and self.effective_features > FLAT * self.features
 
     def advice(self) -> list[str]:
         """A sentence for each thing that is wrong.
 
         >>> print(*Diagnostics(200, -0.5, 0.2, False, 4.2, 11).advice())
-        the fit has not converged (the ELBO still rises by 0.2 nats in its last fifth): give min_steps= more than 200
+        the fit has not converged (the ELBO still rises by 0.2 nats in its second half): give min_steps= more than 200
         """
         notes = []
         if self.converged is False:
-            notes.append(f"the fit has not converged (the ELBO still rises by {self.rise:.2g} nats in its last fifth): "
-                         f"give min_steps= more than {self.steps}")
+            what = f"the ELBO still rises by {self.rise:.2g} nats in its second half" if self.moved <= MOVED else \
+                f"{self.moved:.0%} of the importance still changes hands in its last fifth"
+            notes.append(f"the fit has not converged ({what}): give min_steps= more than {self.steps}")
         if self.flat:
             notes.append(f"the explanation is flat ({self.effective_features:.1f} effective features of "
                          f"{self.features}): g uses all of them alike, or hardly at all, or the KL weighs too much; "
@@ -139,11 +145,11 @@ def judge(curve, effective, features, moved=0.0) -> Diagnostics:
     curve = np.asarray(curve, dtype=float)
     n = len(curve)
     fifth = max(n // 5, 1)
-    last, before, first = curve[-fifth:], curve[-2 * fifth:-fifth], curve[:max(n // 20, 1)]
+    last, middle, first = curve[-fifth:], curve[2 * fifth:3 * fifth], curve[:max(n // 20, 1)]
     rise, converged = 0.0, None
     if n >= ENOUGH:
-        rise = float(last.mean() - before.mean())
-        error = np.sqrt(last.var() / fifth + before.var() / fifth)
-        converged = not (rise > 3 * error and rise > 0.1 * (last.mean() - first.mean()))
+        rise = float(last.mean() - middle.mean())
+        error = np.sqrt((last.var() + middle.var()) / fifth)
+        converged = not (moved > MOVED or rise > 3 * error and rise > RISEN * (last.mean() - first.mean()))
     return Diagnostics(n, float(curve[-max(n // 20, 1):].mean()), rise, converged, float(effective), features,
                        float(moved))
