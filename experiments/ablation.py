@@ -127,7 +127,8 @@ def reasons(frame) -> list[str]:
                 told.append(f"    {_alternative(change, name):9s}{gap} ({sets}){price}")
         if told:
             lines += [f"{name} {why}", *told]
-    return lines
+    better = gaps.index[gaps["difference"] > 2 * gaps["se"]]
+    return [*lines, f"better than {BASE} by more than two standard errors: {', '.join(better) or 'no change'}"]
 
 
 def _alternative(change, name):

@@ -61,6 +61,7 @@ def test_reasons_name_every_default_that_was_varied(changes):
     lines = {line.split()[0]: line for line in text.splitlines() if line.startswith("    ")}
     assert set(lines) == {"simplex", "zero", "0.03", "5"}  # gate and fill changed at once explain neither
     assert "-30.0 ± 0.0 (Syn3 -30.0, Syn4 -30.0)" in lines["simplex"] and lines["5"].endswith("5.0 x the price")
+    assert text.endswith("two standard errors: draws 5")
 
 
 def test_the_heat_map_writes_every_number(changes):
