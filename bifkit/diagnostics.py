@@ -2,9 +2,9 @@
 
 *Converged.* The ELBO still rises when its mean over the last fifth of the steps exceeds that of the middle fifth by
 more than three standard errors (batches and draws make the curve rough) and more than ``RISEN`` of all that was gained
-since the start. The importances still move when more than ``MOVED`` of them, in total variation, changed hands between the
-last two fifths: an ELBO that is nearly level can hide a slow exchange between features. That neither is so is no proof:
-a fit that starts very slowly looks level too.
+since the start. The importances still move when more than ``MOVED`` of them, in total variation, changed hands between
+the last two fifths: an ELBO that is nearly level can hide a slow exchange between features. That neither is so is no
+proof: a fit that starts very slowly looks level too.
 
 *Flat.* The effective number of features, exp(entropy of the mean importances), is nearly the number of features: the
 explanation does not tell them apart.
