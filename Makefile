@@ -91,7 +91,7 @@ data: $(READY) ## fetch and verify the data sets
 scoreboard: $(READY) ## the paper's numbers beside ours
 	@$(PY) -m bifkit.paper
 
-bench: $(READY) ## speed and memory of fit and explain beside other explainers, in a minute
+bench: $(READY) ## speed and scale beside the published setting and other explainers; keep the machine quiet
 	@$(ONE_THREAD) $(PY) -m experiments.bench
 
 clean: ## remove scratch files (build/, caches); .venv, data/ and results/ stay
