@@ -9,6 +9,7 @@ Settings and scores are chosen on seeds 100 and up; seeds 0 to 29 are reported.
 """
 
 import json
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,9 @@ from bifkit import GlobalBIF, LocalBIF, Posterior, calibration, dirichlet, evalu
 from bifkit.models import accuracy, mlp, predict_proba, train
 from bifkit.rows import finished
 from bifkit.seeding import derive, seed_all
-from data_prep.synthetic import NAMES, make_synthetic
+
+warnings.filterwarnings("ignore", message="IProgress not found")  # of the downloader's bars, in a notebook's output
+from data_prep.synthetic import NAMES, make_synthetic  # noqa: E402
 
 ROWS, REFITS, RESAMPLED, OF = 10_000, 30, 10, 100  # OF: the seed of the data set that is resampled
 CHANGED = ("Syn2", "Syn4")
