@@ -80,8 +80,8 @@ def check_X(X, *, width=None, feature_names=None, at_least=1):
     names = [str(c) for c in X.columns] if hasattr(X, "columns") else None
     values = _float32(X)
     if values.ndim < 2:
-        raise ValueError(f"X must have a row an instance and a column a feature; got shape {values.shape} (a single row "
-                         "is X[[i]] or X.iloc[[i]])")
+        raise ValueError(f"X must have a row an instance and a column a feature; got shape {values.shape} "
+                         "(a single row is X[[i]] or X.iloc[[i]])")
     if values.shape[0] == 0:
         raise ValueError("X is empty: there is no row to explain")
     if len(values) < at_least:
