@@ -91,8 +91,8 @@ class _BIF(BaseEstimator):
             self.elbo_ = float(np.mean([h[-1] for h in self.history_]))  # a history is a mean over each twentieth
             if not np.isfinite(self.elbo_):
                 raise FloatingPointError("the fit diverged: try a smaller lr, or check the scale of g's outputs")
-            self.networks_ = [net for net, *_ in fits]
             self.diagnostics_ = diagnostics.of(fits, rows.some(), len(self.group_names_))
+            self.networks_ = [net for net, *_ in fits]
             log.info("%s: done in %.1f s, ELBO %.4f, %.1f effective features", type(self).__name__,
                      time.perf_counter() - started, self.elbo_, self.diagnostics_.effective_features)
         return self

@@ -8,6 +8,7 @@ import pytest
 import torch
 from scipy.stats import entropy
 from sklearn.datasets import load_diabetes, load_wine
+from sklearn.exceptions import NotFittedError
 from sklearn.preprocessing import scale
 from torch import nn
 
@@ -223,9 +224,11 @@ def test_diagnostics_are_kept_in_the_file(kind, tmp_path):
 
 
 @BOTH
-def test_a_warning_can_be_made_an_error_and_the_fit_stays(kind):
+def test_a_warning_that_is_made_an_error_leaves_no_half_fit(kind):
     explainer = kind(_linear(6.0, 6.0), min_steps=120, epochs=1, kl_weight=100.0)
     with warnings.catch_warnings():
         warnings.simplefilter("error", FitWarning)
         with pytest.raises(FitWarning):
             explainer.fit(X)
+    with pytest.raises(NotFittedError):
+        explainer.explain(X)
