@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
@@ -354,6 +355,12 @@ def test_settings_are_judged_by_fit_alone(kind):
         explainer = _bif(kind, _g(3), **kw)
         with pytest.raises(ValueError, match=message):
             explainer.fit(X3)
+
+
+@BOTH
+def test_a_model_of_scikit_learns_is_told_of_distilling(kind):
+    with pytest.raises(TypeError, match=r"cannot be differentiated: explain bifkit.distill\(model, X\)"):
+        kind(LogisticRegression().fit(X3, X3[:, 0] > 0)).fit(X3)
 
 
 @BOTH
