@@ -6,6 +6,7 @@ import sys
 import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+collect_ignore = ["tests/cluster_runs.py"]  # imported by the cluster's workers, whose path holds what it imports
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -118,7 +118,8 @@ def probability_top(posterior, k=None, *, ax=None, top=15, color=BLUE):
     D, N = len(posterior.feature_names), len(posterior)
     k = min(5, max(1, D // 2)) if k is None else k
     draws = max(50, 20_000 // N)  # errors average out over rows
-    chance = np.atleast_2d(dirichlet.probability_top(posterior.alpha, k, draws=draws)).mean(0)
+    chance = dirichlet.probability_top(posterior.alpha, k, draws=draws, temperature=posterior.temperature)
+    chance = np.atleast_2d(chance).mean(0)
     mean = np.atleast_2d(posterior.mean).mean(0)
     order = np.lexsort((-mean, -chance))[:top]  # among equal probabilities the heavier first
     names = [posterior.feature_names[i] for i in order]

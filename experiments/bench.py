@@ -41,7 +41,7 @@ EXPLAINERS = ("LocalBIF", "IntegratedGradients", "TreeExplainer", "L2X", "INVASE
 def grid(profile="paper"):
     """Every row of the benchmark; at smoke size the small ones.
 
-    >>> len(grid("smoke")) < 12 < len(grid("paper"))
+    >>> len(grid("smoke")) < 20 < len(grid("paper"))
     True
     """
     smoke = profile == "smoke"
