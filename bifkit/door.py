@@ -42,8 +42,8 @@ def check_model(model, device=None):
     if not isinstance(model, nn.Module):
         raise TypeError(
             f"BIF learns by gradients through g, so g must be a torch.nn.Module; got {type(model).__name__}. "
-            "A scikit-learn model cannot be differentiated: explain bifkit.distill(model, X), a torch model that answers "
-            "alike."
+            "A scikit-learn model cannot be differentiated: explain bifkit.distill(model, X), a torch model "
+            "that answers alike."
         )
     devices = {p.device for p in [*model.parameters(), *model.buffers()]} or {torch.device("cpu")}
     if len(devices) > 1:
