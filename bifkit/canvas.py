@@ -46,6 +46,7 @@ def panels(n_rows, n_columns, size, **kw):
     >>> panels(1, 2, (6, 3))[1].shape
     (1, 2)
     """
+    plt.draw_if_interactive()  # loads the backend: inside, leaving would undo that Jupyter made it show figures
     with plt.rc_context(STYLE):
         return plt.subplots(n_rows, n_columns, figsize=size, squeeze=False, layout="constrained", **kw)
 

@@ -72,6 +72,12 @@ def test_it_is_short_and_holds_no_machinery(file):
                 assert node.end_lineno - node.lineno < 8, f"{node.name} is long for a cell"
 
 
+def test_a_cell_that_draws_holds_its_figure(file):
+    draws = re.compile(r"\.plot\(|\bplots\.(?!style\(|save\()\w+\(")
+    for cell in [c for c in code_of(file) if draws.search(c.source)]:
+        assert any("image/png" in out.get("data", {}) for out in cell.outputs), cell.source[:60]
+
+
 def test_no_path_of_a_machine_and_no_warnings(file):
     node = nbformat.read(file, as_version=4)
     for cell in node.cells:
