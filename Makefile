@@ -19,7 +19,9 @@ export BIF_DATA_MIRROR
 endif
 
 export JUPYTER_PREFER_ENV_PATH = 1
-ONE_THREAD = OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
+# Linux: freed memory is kept for the next batch; given back, it would have to be paged in again at every step.
+KEEP_MEMORY = MALLOC_TRIM_THRESHOLD_=1000000000 MALLOC_MMAP_THRESHOLD_=1000000000 MALLOC_TOP_PAD_=67108864
+ONE_THREAD = OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(KEEP_MEMORY)
 NO_DOWNLOADS = BIF_OFFLINE=1
 JOBS ?= 2
 SMOKE = 00,01
@@ -32,6 +34,7 @@ NEEDS_03 = mnist
 NEEDS_04 = adult diabetes
 NEEDS_05 = adult
 NEEDS_08 = none
+NEEDS_09 = none
 comma := ,
 DATA = $(filter-out none,$(if $(ONLY),$(sort $(foreach n,$(subst $(comma), ,$(ONLY)),$(or $(NEEDS_$n),all))),all))
 

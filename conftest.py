@@ -1,9 +1,22 @@
-"""Tests and doctests write to a scratch folder, never to the committed results, and use one thread."""
+"""Tests and doctests write to a scratch folder, never to the committed results, and use one thread.
 
+Their kernels, nbval's too, are talked to over unix sockets (``bifkit.kernels``): a port can be taken by others.
+"""
+
+import importlib.util
 import os
 import sys
+from pathlib import Path
 
+import jupyter_client
+import nbval.kernel
 import pytest
+
+_spec = importlib.util.spec_from_file_location("kernels", Path(__file__).parent / "bifkit" / "kernels.py")
+kernels = importlib.util.module_from_spec(_spec)  # not imported from bifkit: nbval's processes need no torch
+_spec.loader.exec_module(kernels)
+nbval.kernel.KernelManager = jupyter_client.KernelManager = kernels.SocketKernelManager
+jupyter_client.AsyncKernelManager = kernels.AsyncSocketKernelManager  # nbclient's default
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 collect_ignore = ["tests/cluster_runs.py"]  # imported by the cluster's workers, whose path holds what it imports

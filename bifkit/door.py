@@ -247,7 +247,14 @@ def outputs(g, X, *, batch_size=8192):
     >>> outputs(nn.Identity(), torch.ones(5, 2), batch_size=2).shape
     torch.Size([5, 2])
     """
-    return torch.cat([g(X[i:i + batch_size]) for i in range(0, len(X), batch_size)])
+    found = None
+    with torch.no_grad():
+        for i in range(0, len(X), batch_size):
+            part = g(X[i:i + batch_size])
+            if found is None:  # one block from the start: parts that are kept would split the memory of the next ones
+                found = part.new_empty(len(X), *part.shape[1:])
+            found[i:i + len(part)] = part
+    return found
 
 
 def warn_probabilities(output, likelihood):

@@ -24,6 +24,7 @@ from bifkit.elbo import one_against_rest, reader
 from bifkit.fitting import learning_copy, maximise
 from bifkit.gate import Settings, preset
 from bifkit.network import GlobalAlpha, ImportanceNetwork, resolve_groups
+from bifkit.optim import AdamW
 from bifkit.posterior import Posterior
 from bifkit.progress import verbosity
 from bifkit.seeding import derive
@@ -70,7 +71,8 @@ class _BIF(BaseEstimator):
         gpus = range(torch.cuda.device_count())
         with verbosity(self.verbose), door.frozen(self.model), torch.random.fork_rng(gpus), torch.enable_grad():
             torch.manual_seed(derive(type(self).__name__, self.seed))  # a loader that shuffles repeats itself
-            rows = batches.source(X, y, self.model, device=device, likelihood=self.likelihood, groups=self.groups,
+            known = self.likelihood or getattr(self.model, "likelihood_", None)  # a stand-in knows what it stands for
+            rows = batches.source(X, y, self.model, device=device, likelihood=known, groups=self.groups,
                                   feature_names=self.feature_names, batch_size=s.batch_size)
             self.groups_, self.group_names_ = resolve_groups(self.groups, rows.names)
             if len(self.group_names_) < 2:
@@ -113,10 +115,9 @@ class _BIF(BaseEstimator):
         name = type(self).__name__ + ("" if class_number is None else f" class {class_number}")
         curve, moved = maximise(
             net, g, stream, s, steps=max(s.epochs * rows.per_epoch, s.min_steps), name=name, show=self.progress,
-            probe=rows.some(),
             optimiser=lambda vectors, steps: self._optimiser(vectors, s, steps), average=self._averaged(net),
             learned=[p for p in model.parameters() if p.requires_grad], groups=groups, mean=rows.mean,
-            likelihood=likelihood, kl_weight=self._kl_weight(s, rows.n, rows.size),
+            probe=rows.some(), likelihood=likelihood, kl_weight=self._kl_weight(s, rows.n, rows.size),
             scale=rows.scale(s.target) if likelihood == "regression" else 1.0)
         return net.eval(), curve, moved
 
@@ -236,7 +237,7 @@ class GlobalBIF(_BIF):
         return GlobalAlpha(len(self.group_names_))
 
     def _optimiser(self, vectors, s, steps):
-        return torch.optim.Adam(vectors, lr=s.global_lr, fused=True), None
+        return AdamW(vectors, lr=s.global_lr), None
 
     def _kl_weight(self, s, N, B):
         # Eq. 4: one KL for N rows, while the likelihood is averaged over rows
@@ -270,7 +271,7 @@ class LocalBIF(_BIF):
         return net if rows is None else net.standardise(rows.mean, rows.sd)
 
     def _optimiser(self, vectors, s, steps):
-        optimiser = torch.optim.AdamW(vectors, lr=s.lr, weight_decay=s.weight_decay, fused=True)
+        optimiser = AdamW(vectors, lr=s.lr, weight_decay=s.weight_decay)
         return optimiser, torch.optim.lr_scheduler.OneCycleLR(optimiser, s.lr, total_steps=steps)
 
     def _kl_weight(self, s, N, B):

@@ -12,11 +12,13 @@ from torch import nn
 
 from bifkit import door
 from bifkit.diagnostics import Drift
-from bifkit.elbo import elbo
+from bifkit.dirichlet import kl_torch
+from bifkit.elbo import descend
 from bifkit.optim import flattened
 from bifkit.progress import Steps
 
 log = logging.getLogger(__name__)
+KL_EVERY = 10
 
 
 def learning_copy(model):
@@ -35,12 +37,14 @@ def learning_copy(model):
     return model
 
 
-def maximise(net, g, batches, s, *, steps, optimiser, name, probe, learned=(), average=None, show=None, **kw):
+def maximise(net, g, batches, s, *, steps, optimiser, name, probe, kl_weight, learned=(), average=None, show=None,
+             **kw):
     """Train ``net`` (rows to alpha) for ``steps`` batches: (ELBO of each step, how far importances moved at the end).
 
     ``optimiser(vectors, steps)`` gives (optimiser, schedule or None); ``probe`` are the rows whose importances are
     followed; ``learned`` are further parameters that learn along; ``average`` is a parameter that ends as its mean over
-    the last fifth of the steps, because an optimiser's jitter is not uncertainty. ``kw`` goes to the ELBO.
+    the last fifth of the steps, because an optimiser's jitter is not uncertainty. ``kw`` goes to the ELBO. Each step
+    knows its log-likelihood; the KL, which moves slowly, is evaluated every ``KL_EVERY`` steps for the curve.
 
     >>> import torch
     >>> from bifkit.gate import PRESETS
@@ -62,20 +66,23 @@ def maximise(net, g, batches, s, *, steps, optimiser, name, probe, learned=(), a
     curve, start, tail, drift = np.zeros(steps), steps - max(steps // 5, 1), 0.0, Drift(probe)
     with Steps(steps, name, show) as bar:
         for step, (x, target) in zip(range(steps), batches, strict=False):
-            value, _ = elbo(g, x, target, net(x), s, **kw)
             for vector in vectors:
                 vector.grad.zero_()
-            (-value).backward()
+            alpha = net(x)
+            value = descend(g, x, target, alpha, s, kl_weight=kl_weight, **kw)
             optimiser.step()
             if schedule:
                 schedule.step()
-            curve[step] = value.detach()
+            if step % KL_EVERY == 0:
+                kl = kl_weight * float(kl_torch(alpha.detach(), s.prior).mean())
+            curve[step] = float(value) - kl
             bar.step(curve[step])
             if average is not None and step >= start:
                 tail = tail + average.detach()
             if (step + 1) * 20 // steps > step * 20 // steps:  # every twentieth of the way
                 log.debug("%s: step %d of %d, ELBO %.4f", name, step + 1, steps, curve[step])
-                drift.look(net)
+                if step >= steps // 2:
+                    drift.look(net)
     if average is not None:
         average.data.copy_(tail / (steps - start))
     for flat in flats:

@@ -48,12 +48,12 @@ class ImportanceNetwork(nn.Module):
         if image is not None:
             if int(np.prod(image)) != n_features:
                 raise ValueError(f"image={image} has {int(np.prod(image))} pixels, the data {n_features} features")
-            front = [nn.Conv2d(1, 16, 3, stride=2, padding=1), nn.ReLU(),
-                     nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.ReLU(), nn.Flatten()]
+            front = [nn.Conv2d(1, 16, 3, stride=2, padding=1), nn.ReLU(inplace=True),
+                     nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.ReLU(inplace=True), nn.Flatten()]
             width = 32 * -(-image[0] // 4) * -(-image[1] // 4)
         self.front = nn.Sequential(*front)
-        self.body = nn.Sequential(nn.Linear(width, hidden), nn.BatchNorm1d(hidden), nn.ReLU(),
-                                  nn.Linear(hidden, hidden), nn.BatchNorm1d(hidden), nn.ReLU(),
+        self.body = nn.Sequential(nn.Linear(width, hidden), nn.BatchNorm1d(hidden), nn.ReLU(inplace=True),
+                                  nn.Linear(hidden, hidden), nn.BatchNorm1d(hidden), nn.ReLU(inplace=True),
                                   nn.Linear(hidden, n_groups))
 
     def standardise(self, mean, sd):
@@ -73,10 +73,10 @@ class ImportanceNetwork(nn.Module):
         >>> alpha = ImportanceNetwork(4, 3, image=(2, 2))(torch.zeros(5, 4)); alpha.shape, bool((alpha >= FLOOR).all())
         (torch.Size([5, 3]), True)
         """
-        x = ((x - self.centre) / self.scale).clamp(-5.0, 5.0)
+        x = x.sub(self.centre).div_(self.scale).clamp(-5.0, 5.0)
         if self.image is not None:
             x = x.view(len(x), 1, *self.image)
-        return F.softplus(self.body(self.front(x))) + FLOOR
+        return F.softplus(self.body(self.front(x))).add_(FLOOR)
 
 
 def resolve_groups(groups, feature_names):

@@ -33,6 +33,31 @@ class Flat:
             p.data, p.grad = p.data.clone(), None
 
 
+class AdamW(torch.optim.AdamW):
+    """torch's AdamW for a few vectors (``weight_decay=0``: Adam): the same kernel, without the bookkeeping around it,
+    which takes several times as long as the step itself.
+
+    >>> vector = nn.Parameter(torch.ones(2)); vector.grad = torch.ones(2)
+    >>> AdamW([vector], lr=0.1).step(); vector.data
+    tensor([0.9000, 0.9000])
+    """
+
+    def __init__(self, vectors, *, lr, weight_decay=0.0):
+        super().__init__(vectors, lr=lr, weight_decay=weight_decay, fused=True)
+        self.vectors = self.param_groups[0]["params"]
+        self.moments = [[torch.zeros_like(v.data), torch.zeros_like(v.data), torch.zeros((), device=v.device)]
+                        for v in self.vectors]
+
+    def step(self):
+        """One step down the gradients, at the rate and betas that a schedule has set."""
+        group = self.param_groups[0]
+        for v, (first, second, count) in zip(self.vectors, self.moments, strict=True):
+            count += 1
+            torch._fused_adamw_([v.data], [v.grad], [first], [second], [], [count], lr=group["lr"],
+                                beta1=group["betas"][0], beta2=group["betas"][1], eps=group["eps"],
+                                weight_decay=group["weight_decay"], amsgrad=False, maximize=False)
+
+
 def flattened(parameters) -> list[Flat]:
     """A ``Flat`` for each dtype among ``parameters`` (a copy of g that learns along may be float64).
 

@@ -31,7 +31,8 @@ class Posterior:
         if len(set(self.feature_names)) < D:
             raise ValueError("feature names must differ from each other")
         self.settings = dict(settings or {})
-        self.index = pd.RangeIndex(len(self.alpha)) if index is None else pd.Index(index)
+        self.index = pd.RangeIndex(len(self.alpha)) if index is None else index
+        self.index = self.index if isinstance(self.index, pd.Index) else pd.Index(self.index)  # else levels are lost
         self.index = self.index if self.is_local else None  # only rows have labels
         if self.is_local and len(self.index) != len(self.alpha):
             raise ValueError(f"index has {len(self.index)} entries for {len(self.alpha)} rows")

@@ -82,12 +82,15 @@ def execute(notebook: Path, output: Path, parameters: dict) -> None:
     """
     import papermill
 
+    from bifkit.kernels import AsyncSocketKernelManager
+
     partial = output.with_name(f".{output.stem}.partial.ipynb")
     output.unlink(missing_ok=True)
     try:
         papermill.execute_notebook(str(notebook), str(partial), parameters=parameters, kernel_name=KERNEL,
                                    cwd=str(notebook.parent), progress_bar=False, log_output=False,
                                    request_save_on_cell_execute=False, autosave_cell_every=0,
+                                   kernel_manager_class=AsyncSocketKernelManager,
                                    extra_arguments=["--IPKernelApp.log_level=50"])  # no chatter on stderr
         os.replace(partial, output)
     except papermill.PapermillExecutionError as error:

@@ -17,7 +17,6 @@ from sklearn.preprocessing import StandardScaler
 
 from bifkit import LocalBIF, refine
 from bifkit.baselines import attribution
-from bifkit.diagnostics import FitWarning
 from bifkit.faithful import deletion_score, insertion_score
 from bifkit.models import accuracy, mlp, train
 from bifkit.seeding import derive, seed_all
@@ -69,7 +68,6 @@ def run(*, dataset, method, seed):
     rng = seed_all("faithfulness", dataset, seed, method)
     if method in OURS:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FitWarning)
             warnings.filterwarnings("ignore", message="the data have .* constant column")  # digits' margins are blank
             explainer = LocalBIF(g, "few" if "few" in method else "rank", seed=derive(dataset, seed, method)).fit(X, y)
         scores = (refine(explainer, test, X) if "refined" in method else explainer.explain(test)).mean

@@ -29,7 +29,7 @@ METHODS = OURS + PAPER + RIVALS + BESIDE
 PRINTED = [*OURS, "SHAP", "SHAP on g", "IntegratedGradients on g"]  # rows of the table for the printed data
 LOCAL_ONLY = ("Syn4", "Syn5", "Syn6")  # relevant features vary by row: no global explanation can be right
 SLOW = ("LIME", "LIME on g", "LIME on g, near", "SHAP on g")
-SAMPLE = 300  # test rows of the slow explainers; ours is also scored on them
+SAMPLE = 100  # test rows of the slow explainers; ours is also scored on them
 
 
 def grid(profile="paper", *, methods=METHODS, names=NAMES, variant="as_run"):

@@ -136,7 +136,7 @@ def explain(method, g, data, test, *, seed):
     background = X[np.random.default_rng(derive(data.name, seed, "background")).choice(len(X), 100, replace=False)]
     others = {"INVASE": lambda: rival("INVASE", data.name, seed=seed).fit(X, y).scores(test),
               "SHAP": lambda: attribution.shap_tree(X, y, test, seed=seed),
-              "LIME": lambda: attribution.lime_forest(X, y, test, seed=seed),
+              "LIME": lambda: attribution.lime_forest(X, y, test, seed=seed, num_samples=500),
               "SHAP on g": lambda: attribution.shap_deep(g, test, background),
               "LIME on g": lambda: attribution.lime_model(g, X, test, seed=seed),
               "IntegratedGradients on g": lambda: attribution.integrated_gradients(g, test)}

@@ -202,6 +202,17 @@ def test_sampler_follows_the_distribution():
     _agree(_z(d.rsample(torch.tensor(a), 1000).numpy(), d.mean(a)) for a in ALPHAS)
 
 
+def test_draws_and_gradients_are_those_of_torch_distributions():
+    weights, found = torch.randn(3, 200, 5, generator=torch.Generator().manual_seed(0)), []
+    for draw in (lambda a: d.rsample(a, 3), lambda a: Dirichlet(a).rsample((3,))):
+        torch.manual_seed(1)
+        alpha = torch.full((200, 5), 0.1).add(torch.arange(5.0)).requires_grad_(True)
+        f = draw(alpha)
+        (f * weights).sum().backward()
+        found.append((f.detach(), alpha.grad))
+    assert torch.equal(found[0][0], found[1][0]) and torch.allclose(found[0][1], found[1][1], atol=1e-5)
+
+
 EXPECTATIONS = {
     "f": (lambda f: f, lambda a: a / a.sum()),
     "f^2": (lambda f: f**2, lambda a: a * (a + 1) / (a.sum() * (a.sum() + 1))),

@@ -308,3 +308,11 @@ def test_like_is_the_dtype_of_the_weights():
     assert door.like(_g(dtype=torch.float64)).dtype == torch.float64 and door.like(_g()).dtype == torch.float32
     assert door.like(_Module(torch.sin)).dtype == torch.float32
     assert door.like(nn.Sequential(nn.Embedding(3, 2), nn.BatchNorm1d(2)).double()).dtype == torch.float64
+
+
+@pytest.mark.parametrize("rows", [1, 7, 10, 23])
+def test_outputs_of_all_rows_in_order_and_without_a_graph(rows):
+    torch.manual_seed(0)
+    g, X = nn.Linear(3, 2), torch.randn(rows, 3)
+    found = door.outputs(g, X, batch_size=10)
+    assert torch.allclose(found, g(X), atol=1e-6) and not found.requires_grad

@@ -7,8 +7,8 @@ from scipy import special
 from torch import nn
 from torch.distributions import Bernoulli, Categorical, Dirichlet, Normal, kl_divergence
 
-from bifkit.elbo import elbo, expected_log_likelihood, log_likelihood, soft_target
-from bifkit.gate import PRESETS, Settings
+from bifkit.elbo import descend, elbo, expected_log_likelihood, log_likelihood, soft_target
+from bifkit.gate import PRESETS, Settings, gate
 
 PAPER = PRESETS["paper"]
 
@@ -26,6 +26,9 @@ def test_likelihoods_are_those_of_torch_distributions():
     torch.manual_seed(0)
     logits, labels = torch.randn(50, 4), torch.randint(4, (50,))
     assert torch.allclose(log_likelihood(logits, labels, "categorical"), Categorical(logits=logits).log_prob(labels))
+    soft = torch.rand(50, 4).softmax(1)
+    every = torch.stack([Categorical(logits=logits).log_prob(torch.full((50,), c)) for c in range(4)], 1)
+    assert torch.allclose(log_likelihood(logits, soft, "categorical"), (soft * every).sum(1), atol=1e-6)
     z, y = torch.randn(50, 1), torch.randint(2, (50,))
     assert torch.allclose(log_likelihood(z, y, "binary"), Bernoulli(logits=z[:, 0]).log_prob(y.float()), atol=1e-6)
     t, scale = torch.randn(50), 2.5
@@ -172,3 +175,38 @@ def test_every_gate_and_fill_has_a_finite_gradient_over_the_whole_range(gate, fi
     value, _ = elbo(g, x, y, alpha, Settings(gate=gate, fill=fill, draws=5), kl_weight=0.1, mean=x.mean(0))
     value.backward()
     assert torch.isfinite(value) and torch.isfinite(alpha.grad).all() and (alpha.grad != 0).any()
+
+
+@pytest.mark.parametrize("settings", [PRESETS["rank"], PRESETS["rank"].changed(draws=3, fill="mean"), PRESETS["few"],
+                                      PAPER, PAPER.changed(point_estimate=True)])
+@pytest.mark.parametrize("one_for_all", [False, True])
+def test_descending_has_the_gradient_of_the_elbo(settings, one_for_all):
+    g, x, y, alpha = _problem(rows=30, features=5)
+    found = []
+    for way in ("autograd", "ours"):
+        a = (alpha[:1] if one_for_all else alpha).detach().clone().requires_grad_(True)
+        torch.manual_seed(3)
+        if way == "ours":
+            value = descend(g, x, y, a, settings, kl_weight=0.2, mean=x.mean(0))
+        else:  # node by node: torch's own KL and draws, our gate
+            kl = kl_divergence(Dirichlet(a), Dirichlet(torch.full_like(a, settings.prior))).mean()
+            value = _plainly(g, x, y, a, settings)
+            (0.2 * kl - value).backward()
+        found.append((value.item(), a.grad))
+    assert found[0][0] == pytest.approx(found[1][0], rel=1e-5)
+    assert torch.allclose(found[0][1], found[1][1], rtol=1e-3, atol=1e-5) and (found[0][1] != 0).any()
+
+
+def _plainly(g, x, y, alpha, s):
+    """The expected log-likelihood from its definition, with ``torch.distributions`` and autograd at every node."""
+    B, D = x.shape
+    rows = Dirichlet(alpha.expand(B, D))
+    f = rows.mean.unsqueeze(0) if s.point_estimate else rows.rsample((s.draws,))
+    donors = torch.zeros(len(f), B, D)
+    if s.fill == "marginal":
+        donors = x[torch.randint(B, (len(f), B))]
+    elif s.fill == "mean":
+        donors = x.mean(0).expand_as(f)
+    m = torch.minimum(f * D, torch.ones(())) if s.gate == "saturating" else gate(f, s.gate)
+    seen = (m * x + (1 - m) * donors).flatten(0, 1)
+    return Categorical(logits=g(seen)).log_prob(y.repeat(len(f))).mean()

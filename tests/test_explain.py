@@ -47,16 +47,18 @@ def _alpha(kind, model=None, *args, data=X, y=Y, **kw):
 ])
 def test_the_kl_is_weighed_as_stated(kind, weight, expected, monkeypatch):
     """Eq. 4 has one KL for N rows, Eq. 7 one a row; the likelihood is a mean over rows."""
-    seen, true = [], fitting.elbo
-    monkeypatch.setattr(fitting, "elbo", lambda *a, **kw: seen.append((kw["kl_weight"], len(a[1]))) or true(*a, **kw))
+    seen, true = [], fitting.descend
+    monkeypatch.setattr(fitting, "descend",
+                        lambda *a, **kw: seen.append((kw["kl_weight"], len(a[1]))) or true(*a, **kw))
     _bif(kind, None, "paper", kl_weight=weight, draws=2).fit(X, Y)
     assert len(seen) == 20 and {rows for _, rows in seen} == {100}
     assert np.allclose([w for w, _ in seen], expected)
 
 
 def test_every_epoch_visits_rows_at_most_once_and_steps_add_up(monkeypatch):
-    batches, true = [], fitting.elbo
-    monkeypatch.setattr(fitting, "elbo", lambda g, x, *a, **kw: batches.append(x[:, 0].numpy()) or true(g, x, *a, **kw))
+    batches, true = [], fitting.descend
+    monkeypatch.setattr(fitting, "descend",
+                        lambda g, x, *a, **kw: batches.append(x[:, 0].numpy()) or true(g, x, *a, **kw))
     _bif(GlobalBIF, epochs=3, min_steps=1, batch_size=150).fit(X, Y)  # 400 rows: two whole batches an epoch
     assert len(batches) == 6 and all(len(b) == 150 for b in batches)
     for e in range(3):

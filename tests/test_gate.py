@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bifkit.gate import FILLS, GATES, PRESETS, TARGETS, Settings, gate, gated, preset
@@ -48,12 +48,13 @@ def test_top_gate_asks_for_one_feature_most_often_and_survives_draws_of_zero():
 @given(weights=st.lists(st.floats(1e-3, 1e4), min_size=2, max_size=12))
 @settings(max_examples=50, deadline=None, derandomize=True, database=None)
 def test_gates_lie_in_0_1_and_keep_the_order(kind, weights):
-    f = torch.tensor(weights, dtype=torch.float64)
+    torch.manual_seed(0)  # the top gate draws its number of features
+    f = torch.unique(torch.tensor(weights, dtype=torch.float64))  # in order; of equal ones the last bit may differ
+    assume(len(f) > 1)
     f = f / f.sum()
     m = gate(f, kind)
     assert m.shape == f.shape and (m >= 0).all() and (m <= 1 + 1e-12).all()
-    order = torch.argsort(f)
-    assert (m[order].diff() >= 0).all()
+    assert (m.diff() >= 0).all()
     assert (kind != "max" or m.max() == 1) and (kind != "simplex" or torch.equal(m, f))
 
 

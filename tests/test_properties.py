@@ -269,7 +269,7 @@ def test_index_and_names_are_kept(kind, n, index, names):
     if kind is LocalBIF:
         out = p.to_frame()
         assert out.index.equals(X.index) and out.index.tolist() == X.index.tolist() and list(out.columns) == names
-        assert index == "two levels" or out.index.name == X.index.name
+        assert out.index.names == X.index.names
 
 
 # scikit-learn's conventions

@@ -167,7 +167,7 @@ def test_progress_goes_to_the_named_file_and_nowhere_else(output, monkeypatch, c
     assert capfd.readouterr() == ("", "")
 
 
-def test_spot_check(caplog):
+def test_spot_check(caplog, monkeypatch, tmp_path):
     params = {"seed": 1, "width": 16}
     frame = study.run(runs.train, [params], name="spot", recompute=True, workers=1)
     line = "spot check seed 1 / width 16: the live run agrees with the stored row"
@@ -175,6 +175,9 @@ def test_spot_check(caplog):
     with pytest.raises(AssertionError, match="more than 0.02 apart"):
         study.spot_check(runs.train, params, frame.assign(loss=frame["loss"] + 0.021), score="loss")
     assert study.spot_check(runs.train, params, frame.assign(loss=frame["loss"] + 1.9), score="loss", scale=100)
+    monkeypatch.setenv("BIF_ATTEMPT", str(tmp_path))  # make reproduce: the row is its own, a moment old
+    assert study.spot_check(runs.train, params, frame.assign(loss=9.9), score="loss") == line
+    monkeypatch.delenv("BIF_ATTEMPT")
     with pytest.raises(ValueError, match="0 stored rows"):
         study.spot_check(runs.train, {"seed": 5}, frame, score="loss")
     absent, failed = {"kind": "absent", "seed": 0}, {"kind": "fails", "seed": 0}

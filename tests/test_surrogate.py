@@ -89,6 +89,12 @@ def test_regression_in_the_users_units():
     assert GlobalBIF(g, likelihood="regression", epochs=1, min_steps=2).fit(x).explain().mean.shape == (10,)
 
 
+def test_a_stand_in_tells_the_explainer_its_likelihood():
+    g = distill(GradientBoostingRegressor(random_state=0).fit(X, X[:, 0]), X, **FAST)
+    assert GlobalBIF(g, epochs=1, min_steps=5).fit(X).likelihood_ == "regression"
+    assert GlobalBIF(distill(FOREST, WINE, **FAST), epochs=1, min_steps=5).fit(WINE).likelihood_ == "categorical"
+
+
 def test_units_and_skew_do_not_matter():
     plain = distill(soft, X, steps=200, queries=2000, min_fidelity=None).fidelity_
     bent = distill(lambda rows: soft(np.log(rows / [1e-3, 1, 1e3, 1e6]) / 2), np.exp(2 * X) * [1e-3, 1, 1e3, 1e6],
