@@ -190,7 +190,7 @@ def test_an_exchange_that_the_elbo_hides_warns():
     y = ((squares[:, :4] ** 2).sum(1) < 4).astype(int)  # Syn2
     torch.manual_seed(100)
     g = train(mlp([11, 100, 100, 2]), squares, y, epochs=20)
-    fitted, told = _fit(GlobalBIF, g, squares, y, preset="few", min_steps=300, epochs=1)
+    fitted, told = _fit(GlobalBIF, g, squares, y, preset="few", min_steps=400, epochs=1)  # at 300 CPUs disagree
     assert len(told) == 1 and "of the importance still changes hands in its last fifth" in told[0]
     assert fitted.diagnostics_.moved > MOVED
 
