@@ -17,6 +17,8 @@ from torch.utils.data import DataLoader
 
 from bifkit import door
 
+BLOCK = 2**18  # numbers: a megabyte
+
 
 def is_loader(X) -> bool:
     """Whether rows come in batches.
@@ -162,11 +164,11 @@ class InMemory:
     def batches(self, read, g=None):
         """(x, target) for ever; rows in a new random order each epoch. ``g``: its outputs instead of the frozen g's."""
         target = read(self.whole if g is None else door.outputs(g, self.X), self.labels)
+        block = self.size * max(BLOCK // (self.size * self.width), 1)  # rows that are put in order at a time
         while True:
-            order = torch.randperm(self.n, device=self.X.device)
-            for i in range(self.per_epoch):
-                rows = order[i * self.size:(i + 1) * self.size]
-                yield self.X[rows], target[rows]
+            order = torch.randperm(self.n, device=self.X.device)[:self.per_epoch * self.size]
+            for rows in order.split(block):
+                yield from zip(self.X[rows].split(self.size), target[rows].split(self.size), strict=True)
 
     def scale(self, target):
         """The unit of a regression: the standard deviation of its ``target``, "labels" or "soft"."""

@@ -12,9 +12,10 @@ scale is the target's own standard deviation, so that a unit of y does not chang
 import torch
 from torch.nn import functional as F
 
-from bifkit.dirichlet import kl_slope, kl_torch, rsample, sample
-from bifkit.gate import gate, gated, saturated
+from bifkit.dirichlet import kl_slope, kl_torch, pull_back, rsample, sample
+from bifkit.gate import gate, gated
 
+clamp_backward = torch.ops.aten.hardtanh_backward.default  # the gradient where a value was not clamped, else zero
 LIKELIHOODS = ("categorical", "binary", "regression")
 
 
@@ -52,21 +53,6 @@ def reader(target, likelihood, class_number=None):
     return lambda output, labels: soft_target(one_against_rest(output, class_number), "binary")
 
 
-class _Soft(torch.autograd.Function):
-    """sum_c target_c log p_c of each row as one node; cross_entropy and autograd take half as long again."""
-
-    @staticmethod
-    def forward(ctx, output, target):
-        log_p = output.log_softmax(1)
-        ctx.save_for_backward(log_p, target)
-        return (log_p * target).sum(1)
-
-    @staticmethod
-    def backward(ctx, grad):
-        log_p, target = ctx.saved_tensors
-        return grad.unsqueeze(1) * (target - log_p.exp() * target.sum(1, keepdim=True)), None
-
-
 def log_likelihood(output, target, likelihood, scale=1.0):
     """log p(target | output) of each row, (B, C) to (B,).
 
@@ -74,13 +60,31 @@ def log_likelihood(output, target, likelihood, scale=1.0):
     -0.6931
     """
     if likelihood == "categorical" and target.ndim == 2:  # probabilities
-        return _Soft.apply(output, target)
+        return (output.log_softmax(1) * target).sum(1)
     if likelihood == "categorical":
         return -F.cross_entropy(output, target, reduction="none")
     output = output.squeeze(1)
     if likelihood == "binary":
         return -F.binary_cross_entropy_with_logits(output, target.to(output.dtype), reduction="none")
     return -0.5 * ((output - target) / scale) ** 2
+
+
+def likelihood_slope(output, target, likelihood, scale=1.0):
+    """(mean log-likelihood, gradient of minus it by g's outputs (B, C)).
+
+    >>> value, slope = likelihood_slope(torch.zeros(1, 2), torch.tensor([[0.25, 0.75]]), "categorical")
+    >>> round(float(value), 4), slope.tolist()
+    (-0.6931, [[0.25, -0.25]])
+    """
+    output = output.detach()
+    if likelihood == "categorical" and target.ndim == 2:  # probabilities: softmax minus target, without a graph
+        log_p = output.log_softmax(1)
+        value = torch.dot(log_p.view(-1), target.reshape(-1)) / len(output)
+        return value, log_p.exp_().sub_(target).div_(len(output))
+    output.requires_grad_()
+    value = log_likelihood(output, target, likelihood, scale).mean()
+    (-value).backward()
+    return value.detach(), output.grad
 
 
 def expected_log_likelihood(g, x, target, alpha, s, *, groups=None, mean=None, likelihood="categorical", scale=1.0,
@@ -98,27 +102,23 @@ def expected_log_likelihood(g, x, target, alpha, s, *, groups=None, mean=None, l
     (-0.3133, -0.3133)
     """
     B, J = len(x), 1 if s.point_estimate else s.draws
-    alpha = alpha if len(alpha) == B else alpha.expand(B, -1)
-    at_once = s.gate == "saturating" and s.fill != "zero" and not s.point_estimate and groups is None
-    if s.point_estimate:
-        f = (alpha / alpha.sum(-1, keepdim=True)).unsqueeze(0)  # (1, B, G)
-    else:
-        f = sample(alpha, J) if at_once else rsample(alpha, J)  # (J, B, G)
-    donors = None
+    alpha = alpha.expand(B, -1)
+    f = (alpha / alpha.sum(-1, keepdim=True)).unsqueeze(0) if s.point_estimate else rsample(alpha, J)  # (J, B, G)
+    m = gate(f, s.gate)
+    seen = gated(x, m if groups is None else m[..., groups], s.fill, _donors(x, s, J, mean, pool))  # (J, B, D)
+    return log_likelihood(g(seen.reshape(J * B, -1)), _repeated(target, J), likelihood, scale).mean()
+
+
+def _donors(x, s, J, mean, pool=None):
+    """What stands where an input has faded, (J, B, D); None for the fill zero."""
     if s.fill == "marginal":
         pool = x if pool is None else pool
-        donors = pool[torch.randint(len(pool), (J, B), device=x.device)]  # (J, B, D)
-    elif s.fill == "mean":
-        donors = mean.expand(J, *x.shape)
-    if at_once:
-        seen = saturated(alpha, f, x, donors)
-    else:
-        m = gate(f, s.gate)
-        seen = gated(x, m if groups is None else m[..., groups], s.fill, donors)  # (J, B, D)
-    seen = seen.reshape(J * B, -1)
-    if J > 1:
-        target = target.repeat(J, *[1] * (target.ndim - 1))
-    return log_likelihood(g(seen), target, likelihood, scale).mean()
+        return pool.index_select(0, torch.randint(len(pool), (J * len(x),), device=x.device)).view(J, *x.shape)
+    return mean.expand(J, *x.shape) if s.fill == "mean" else None
+
+
+def _repeated(target, J):
+    return target if J == 1 else target.repeat(J, *[1] * (target.ndim - 1))
 
 
 def elbo(g, x, target, alpha, s, *, kl_weight, **kw):
@@ -135,18 +135,42 @@ def elbo(g, x, target, alpha, s, *, kl_weight, **kw):
     return value - kl_weight * divergence, divergence
 
 
-def descend(g, x, target, alpha, s, *, kl_weight, **kw):
-    """One backward pass of minus the objective: gradients as ``(-elbo(...)[0]).backward()`` gives them.
+def descend(g, x, target, alpha, s, *, kl_weight, groups=None, **kw):
+    """(expected log-likelihood, gradient of minus the objective by alpha): that of ``(-elbo(...)[0]).backward()``.
 
-    Returns the expected log-likelihood alone. The KL comes in by its gradient, because its value would cost two more
-    special functions a step.
+    What else learns is given its gradient on the way. The KL comes in by its gradient, because its value would cost two
+    more special functions a step. Under the gate and fill of ``rank`` a graph follows g alone.
 
     >>> from bifkit.gate import PRESETS
     >>> s, x, alpha = PRESETS["paper"].changed(point_estimate=True), torch.tensor([[2.0, 0.0]]), torch.ones(1, 2)
-    >>> round(float(descend(torch.nn.Identity(), x, torch.tensor([0]), alpha.requires_grad_(), s, kl_weight=0.1)), 4)
-    -0.3133
+    >>> value, slope = descend(torch.nn.Identity(), x, torch.tensor([0]), alpha, s, kl_weight=0.1)
+    >>> round(float(value), 4), slope.shape
+    (-0.3133, torch.Size([1, 2]))
     """
-    value = expected_log_likelihood(g, x, target, alpha, s, **kw)
-    slope = kl_slope(alpha.detach(), s.prior) * (kl_weight * alpha.shape[-1] / alpha.numel())
-    torch.autograd.backward([value, alpha], [-torch.ones_like(value), slope])
-    return value.detach()
+    alpha = alpha.detach()
+    if s.gate == "saturating" and s.fill != "zero" and not s.point_estimate and groups is None:
+        value, slope = _saturating(g, x, target, alpha, s, **kw)
+    else:
+        leaf = alpha.clone().requires_grad_()
+        value = expected_log_likelihood(g, x, target, leaf, s, groups=groups, **kw)
+        (-value).backward()
+        slope = leaf.grad
+    return value.detach(), slope.add_(kl_slope(alpha, s.prior), alpha=kl_weight / len(alpha))
+
+
+def _saturating(g, x, target, alpha, s, *, mean=None, likelihood="categorical", scale=1.0):
+    """(expected log-likelihood, gradient of minus it by alpha), gate "saturating", with donors; node by node, as in
+    ``expected_log_likelihood``, the same takes longer."""
+    (B, D), J = x.shape, s.draws
+    spread = alpha.expand(B, -1)
+    f = sample(spread, J)  # (J, B, D)
+    donors = _donors(x, s, J, mean)
+    opened = f * D
+    seen = torch.lerp(donors, x.expand_as(f), opened.clamp(max=1.0)).view(J * B, D).requires_grad_()
+    output = g(seen)
+    value, slope = likelihood_slope(output, _repeated(target, J), likelihood, scale)
+    output.backward(slope)
+    slope = seen.grad.view(J, B, D).mul_(x - donors).mul_(D)
+    slope = pull_back(f, spread.expand_as(f), clamp_backward(slope, opened, -1.0, 1.0))  # by f, then by alpha
+    slope = slope[0] if J == 1 else slope.sum(0)
+    return value, slope if len(alpha) == B else slope.sum(0, keepdim=True)

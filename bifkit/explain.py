@@ -24,7 +24,7 @@ from bifkit.elbo import one_against_rest, reader
 from bifkit.fitting import learning_copy, maximise
 from bifkit.gate import Settings, preset
 from bifkit.network import GlobalAlpha, ImportanceNetwork, resolve_groups
-from bifkit.optim import AdamW
+from bifkit.optim import AdamW, OneCycle
 from bifkit.posterior import Posterior
 from bifkit.progress import verbosity
 from bifkit.seeding import derive
@@ -272,7 +272,7 @@ class LocalBIF(_BIF):
 
     def _optimiser(self, vectors, s, steps):
         optimiser = AdamW(vectors, lr=s.lr, weight_decay=s.weight_decay)
-        return optimiser, torch.optim.lr_scheduler.OneCycleLR(optimiser, s.lr, total_steps=steps)
+        return optimiser, OneCycle(optimiser, s.lr, steps)
 
     def _kl_weight(self, s, N, B):
         # Eq. 7: one KL a row

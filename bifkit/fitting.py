@@ -10,7 +10,7 @@ import logging
 import numpy as np
 from torch import nn
 
-from bifkit import door
+from bifkit import door, passes
 from bifkit.diagnostics import Drift
 from bifkit.dirichlet import kl_torch
 from bifkit.elbo import descend
@@ -18,7 +18,7 @@ from bifkit.optim import flattened
 from bifkit.progress import Steps
 
 log = logging.getLogger(__name__)
-KL_EVERY = 10
+KL_EVERY = 20
 
 
 def learning_copy(model):
@@ -63,13 +63,15 @@ def maximise(net, g, batches, s, *, steps, optimiser, name, probe, kl_weight, le
     flats = flattened([*net.parameters(), *learned])
     vectors = [flat.vector for flat in flats]
     optimiser, schedule = optimiser(vectors, steps)
+    network = passes.of(net)
     curve, start, tail, drift = np.zeros(steps), steps - max(steps // 5, 1), 0.0, Drift(probe)
     with Steps(steps, name, show) as bar:
         for step, (x, target) in zip(range(steps), batches, strict=False):
             for vector in vectors:
                 vector.grad.zero_()
-            alpha = net(x)
-            value = descend(g, x, target, alpha, s, kl_weight=kl_weight, **kw)
+            alpha = network.forward(x)
+            value, slope = descend(g, x, target, alpha, s, kl_weight=kl_weight, **kw)
+            network.backward(slope)
             optimiser.step()
             if schedule:
                 schedule.step()

@@ -23,8 +23,6 @@ from numbers import Integral, Real
 
 import torch
 
-from bifkit.dirichlet import pull_back
-
 GATES = ("simplex", "max", "top", "saturating")
 FILLS = ("zero", "mean", "marginal")
 TARGETS = ("labels", "soft")
@@ -61,34 +59,6 @@ def gated(x, m, fill, donors=None):
     if fill == "zero":
         return m * x
     return torch.lerp(donors, x.expand_as(m), m)  # donors + m (x - donors)
-
-
-class _Saturated(torch.autograd.Function):
-    """``gated(x, gate(f, "saturating"), ...)`` of draws f ~ Dir(alpha) as one node, with the gradient by alpha."""
-
-    @staticmethod
-    def forward(ctx, alpha, f, x, donors):
-        m = (f * f.shape[-1]).clamp_(max=1.0)
-        ctx.save_for_backward(alpha, f, m, x, donors)
-        return torch.lerp(donors, x.expand_as(m), m)
-
-    @staticmethod
-    def backward(ctx, grad):
-        alpha, f, m, x, donors = ctx.saved_tensors
-        slope = (grad * (x - donors)).mul_(m < 1).mul_(f.shape[-1])  # by f
-        slope = pull_back(f, alpha.expand_as(f), slope)  # (J, B, D)
-        return slope[0] if len(f) == 1 else slope.sum(0), None, None, None
-
-
-def saturated(alpha, f, x, donors):
-    """What g sees of rows x (B, D) under draws f (J, B, D) of Dir(alpha (B, D)): the default gate and fill, in one go.
-
-    A gradient reaches alpha as if f had been drawn by ``rsample``; node by node the same takes a tenth of a fit longer.
-
-    >>> saturated(torch.ones(1, 2), torch.tensor([[[0.75, 0.25]]]), torch.ones(1, 2), torch.zeros(1, 1, 2)).tolist()
-    [[[1.0, 0.5]]]
-    """
-    return _Saturated.apply(alpha, f, x, donors)
 
 
 @dataclass(frozen=True)

@@ -67,13 +67,21 @@ class ImportanceNetwork(nn.Module):
         self.scale.copy_(torch.where(sd > 0, sd, torch.ones_like(sd)))
         return self
 
+    def standardised(self, x):
+        """Rows as the layers see them.
+
+        >>> ImportanceNetwork(2, 2).standardised(torch.tensor([[1.0, 70.0]])).tolist()
+        [[1.0, 5.0]]
+        """
+        return x.sub(self.centre).div_(self.scale).clamp_(-5.0, 5.0)
+
     def forward(self, x):
         """alpha (B, G) of rows x (B, D).
 
         >>> alpha = ImportanceNetwork(4, 3, image=(2, 2))(torch.zeros(5, 4)); alpha.shape, bool((alpha >= FLOOR).all())
         (torch.Size([5, 3]), True)
         """
-        x = x.sub(self.centre).div_(self.scale).clamp(-5.0, 5.0)
+        x = self.standardised(x)
         if self.image is not None:
             x = x.view(len(x), 1, *self.image)
         return F.softplus(self.body(self.front(x))).add_(FLOOR)

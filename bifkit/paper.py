@@ -240,12 +240,25 @@ def timings_table() -> str:
     file = paths.results() / "timings.csv"
     minutes = pd.read_csv(file) if file.exists() else pd.DataFrame({"notebook": [], "minutes": []})
     lines = [f"| {name} | {value:.1f} |" for name, value in minutes.itertuples(index=False)]
-    lines = ["| notebook | minutes |", "|---|---|", *lines, f"| all | {minutes['minutes'].sum():.0f} |"]
-    return "\n".join([*lines, "", board.costs(cpu_minutes())])
+    for what, part in {"the paper's items, 00 to 05": range(6), "beyond the paper, 06 to 09": range(6, 10),
+                       "all": range(100)}.items():
+        total = sum(value for name, value in minutes.itertuples(index=False) if int(name[:2]) in part)
+        lines.append(f"| **{what}** | **{total:.1f}** |")
+    return "\n".join(["| notebook | minutes |", "|---|---|", *lines, "", board.costs(cpu_minutes())])
+
+
+def speed_table() -> str:
+    """The README's table of what notebook 09 promises and measures (figures/bench.md).
+
+    >>> speed_table()
+    ''
+    """
+    file = paths.figures() / "bench.md"
+    return file.read_text(encoding="utf-8").strip() if file.exists() else ""
 
 
 def update_readme() -> bool:
-    """Renew the README's tables between ``<!-- scoreboard -->`` and ``<!-- timings -->`` and their ends.
+    """Renew the README's tables between ``<!-- scoreboard -->``, ``timings``, ``speed`` and their ends.
 
     False when there is no place for the scoreboard.
 
@@ -254,7 +267,7 @@ def update_readme() -> bool:
     """
     file = paths.output() / "README.md"
     text = file.read_text(encoding="utf-8") if file.exists() else ""
-    for name, content in (("timings", timings_table), ("scoreboard", readme_table)):
+    for name, content in (("speed", speed_table), ("timings", timings_table), ("scoreboard", readme_table)):
         begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
         there = begin in text and end in text
         if there:

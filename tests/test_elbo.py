@@ -7,7 +7,7 @@ from scipy import special
 from torch import nn
 from torch.distributions import Bernoulli, Categorical, Dirichlet, Normal, kl_divergence
 
-from bifkit.elbo import descend, elbo, expected_log_likelihood, log_likelihood, soft_target
+from bifkit.elbo import descend, elbo, expected_log_likelihood, likelihood_slope, log_likelihood, soft_target
 from bifkit.gate import PRESETS, Settings, gate
 
 PAPER = PRESETS["paper"]
@@ -187,14 +187,31 @@ def test_descending_has_the_gradient_of_the_elbo(settings, one_for_all):
         a = (alpha[:1] if one_for_all else alpha).detach().clone().requires_grad_(True)
         torch.manual_seed(3)
         if way == "ours":
-            value = descend(g, x, y, a, settings, kl_weight=0.2, mean=x.mean(0))
+            value, slope = descend(g, x, y, a, settings, kl_weight=0.2, mean=x.mean(0))
         else:  # node by node: torch's own KL and draws, our gate
             kl = kl_divergence(Dirichlet(a), Dirichlet(torch.full_like(a, settings.prior))).mean()
             value = _plainly(g, x, y, a, settings)
             (0.2 * kl - value).backward()
-        found.append((value.item(), a.grad))
+            slope = a.grad
+        found.append((value.item(), slope))
     assert found[0][0] == pytest.approx(found[1][0], rel=1e-5)
     assert torch.allclose(found[0][1], found[1][1], rtol=1e-3, atol=1e-5) and (found[0][1] != 0).any()
+
+
+@pytest.mark.parametrize("likelihood, target", [
+    ("categorical", torch.randn(50, 4, generator=torch.Generator().manual_seed(1)).softmax(1)),
+    ("categorical", torch.arange(50) % 4), ("binary", torch.linspace(0, 1, 50)), ("regression", torch.arange(50.0))])
+def test_the_likelihoods_slope_is_autograds(likelihood, target):
+    torch.manual_seed(0)
+    output = (3 * torch.randn(50, 4 if likelihood == "categorical" else 1)).requires_grad_()
+    value, slope = likelihood_slope(output, target, likelihood, 2.0)
+    if likelihood == "categorical" and target.ndim == 2:
+        whole = -torch.nn.functional.cross_entropy(output, target)
+    else:
+        whole = log_likelihood(output, target, likelihood, 2.0).mean()
+    (-whole).backward()
+    assert value.item() == pytest.approx(whole.item(), rel=1e-5)
+    assert torch.allclose(slope, output.grad, atol=1e-6) and (slope != 0).any()
 
 
 def _plainly(g, x, y, alpha, s):

@@ -135,14 +135,17 @@ def test_colour_only_on_a_terminal(monkeypatch):
 
 def test_readme_is_renewed_between_its_markers(output):
     (output / "README.md").write_text("# top\n<!-- scoreboard -->\nold\n<!-- /scoreboard -->\n<!-- timings -->"
-                                      "\n<!-- /timings -->\nend\n")
-    pd.DataFrame({"notebook": ["03_mnist"], "minutes": [4.5]}).to_csv(paths.results() / "timings.csv", index=False)
+                                      "\n<!-- /timings -->\n<!-- speed -->\n<!-- /speed -->\nend\n")
+    (paths.figures() / "bench.md").write_text("| promise |\n|---|\n| fast |\n")
+    minutes = pd.DataFrame({"notebook": ["03_mnist", "09_speed"], "minutes": [4.5, 2.0]})
+    minutes.to_csv(paths.results() / "timings.csv", index=False)
     hand_in("mnist", "bifkit", "k=1", [0.82])
     assert paper.main(["--readme"]) == 0
     text = (output / "README.md").read_text()
     assert text.startswith("# top\n<!-- scoreboard -->\n| paper item")
-    assert "\n| 03_mnist | 4.5 |\n| all | 4 |\n\n| minutes of one core |" in text
-    assert text.endswith("|\n<!-- /timings -->\nend\n")
+    assert "\n| 03_mnist | 4.5 |\n| 09_speed | 2.0 |\n| **the paper's items, 00 to 05** | **4.5** |\n" \
+        "| **beyond the paper, 06 to 09** | **2.0** |\n| **all** | **6.5** |\n\n| minutes of one core |" in text
+    assert text.endswith("|\n<!-- /timings -->\n<!-- speed -->\n| promise |\n|---|\n| fast |\n<!-- /speed -->\nend\n")
     assert "old" not in text and "0.820 / not run" in text
     paper.update_readme()
     assert (output / "README.md").read_text() == text
@@ -177,3 +180,6 @@ def test_the_committed_scoreboard_and_readme_are_current(output):
         for file in (paths.root() / "results").glob("*.csv"):
             shutil.copy(file, paths.results())
         assert paper.timings_table() in readme.read_text(), "README.md is stale: python -m bifkit.paper --readme"
+    if (paths.root() / "figures" / "bench.md").exists():
+        shutil.copy(paths.root() / "figures" / "bench.md", paths.figures())
+        assert paper.speed_table() in readme.read_text(), "README.md is stale: python -m bifkit.paper --readme"
