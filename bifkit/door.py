@@ -220,9 +220,12 @@ def warn_oddities(X, names, feature_groups=None):
     the data have 1 constant column(s), e.g. age: BIF works on, duplicates share their importance
     """
     constant = (X == X[0]).all(0).numpy()
-    head = np.ascontiguousarray(X[:5000].numpy().T)  # columns equal here are then compared in full
-    _, first, same = np.unique(head.view(f"V{head.shape[1] * 4}").ravel(), return_index=True, return_inverse=True)
-    twins = [i for i, j in enumerate(first[same]) if i != j and not constant[i] and torch.equal(X[:, i], X[:, j])]
+    first, twins = {}, []
+    for start in range(0, X.shape[1], 64):  # a few columns at a time, next to each other in memory
+        for i, column in enumerate(X[:5000, start:start + 64].T.contiguous().numpy(), start):
+            j = first.setdefault(hash(column.tobytes()), i)  # columns equal here are compared in full
+            if i != j and not constant[i] and torch.equal(X[:, i], X[:, j]):
+                twins.append(i)
     alone = feature_groups is None  # a blank pixel of a patch, or two alike, is no oddity
     tell_oddities(names, np.flatnonzero(constant) if alone else [], twins if alone else [], int((X == 0).all(1).sum()))
 

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from bifkit.dirichlet import kl_slope, kl_torch, pull_back, rsample, sample
 from bifkit.gate import gate, gated
+from bifkit.passes import backpropagate
 
 clamp_backward = torch.ops.aten.hardtanh_backward.default  # the gradient where a value was not clamped, else zero
 LIKELIHOODS = ("categorical", "binary", "regression")
@@ -79,7 +80,7 @@ def likelihood_slope(output, target, likelihood, scale=1.0):
     output = output.detach()
     if likelihood == "categorical" and target.ndim == 2:  # probabilities: softmax minus target, without a graph
         log_p = output.log_softmax(1)
-        value = torch.dot(log_p.view(-1), target.reshape(-1)) / len(output)
+        value = torch.dot(log_p.flatten(), target.flatten()) / len(output)
         return value, log_p.exp_().sub_(target).div_(len(output))
     output.requires_grad_()
     value = log_likelihood(output, target, likelihood, scale).mean()
@@ -169,7 +170,7 @@ def _saturating(g, x, target, alpha, s, *, mean=None, likelihood="categorical", 
     seen = torch.lerp(donors, x.expand_as(f), opened.clamp(max=1.0)).view(J * B, D).requires_grad_()
     output = g(seen)
     value, slope = likelihood_slope(output, _repeated(target, J), likelihood, scale)
-    output.backward(slope)
+    backpropagate(output, slope)
     slope = seen.grad.view(J, B, D).mul_(x - donors).mul_(D)
     slope = pull_back(f, spread.expand_as(f), clamp_backward(slope, opened, -1.0, 1.0))  # by f, then by alpha
     slope = slope[0] if J == 1 else slope.sum(0)

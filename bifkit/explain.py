@@ -30,6 +30,7 @@ from bifkit.progress import verbosity
 from bifkit.seeding import derive
 
 log = logging.getLogger(__name__)
+PROBED = 10**6  # importances that a fit follows: those of a thousand rows, of fewer where a row has many
 
 
 class _BIF(BaseEstimator):
@@ -93,7 +94,7 @@ class _BIF(BaseEstimator):
             self.elbo_ = float(np.mean([h[-1] for h in self.history_]))  # a history is a mean over each twentieth
             if not np.isfinite(self.elbo_):
                 raise FloatingPointError("the fit diverged: try a smaller lr, or check the scale of g's outputs")
-            self.diagnostics_ = diagnostics.of(fits, rows.some(), len(self.group_names_))
+            self.diagnostics_ = diagnostics.of(fits, self._probe(rows), len(self.group_names_))
             self.networks_ = [net for net, *_ in fits]
             log.info("%s: done in %.1f s, ELBO %.4f, %.1f effective features", type(self).__name__,
                      time.perf_counter() - started, self.elbo_, self.diagnostics_.effective_features)
@@ -117,9 +118,13 @@ class _BIF(BaseEstimator):
             net, g, stream, s, steps=max(s.epochs * rows.per_epoch, s.min_steps), name=name, show=self.progress,
             optimiser=lambda vectors, steps: self._optimiser(vectors, s, steps), average=self._averaged(net),
             learned=[p for p in model.parameters() if p.requires_grad], groups=groups, mean=rows.mean,
-            probe=rows.some(), likelihood=likelihood, kl_weight=self._kl_weight(s, rows.n, rows.size),
+            probe=self._probe(rows), likelihood=likelihood, kl_weight=self._kl_weight(s, rows.n, rows.size),
             scale=rows.scale(s.target) if likelihood == "regression" else 1.0)
         return net.eval(), curve, moved
+
+    def _probe(self, rows):
+        """The rows that a fit is judged by."""
+        return rows.some(min(max(PROBED // len(self.group_names_), 50), 1000))
 
     def _kl_weight(self, s, N, B):
         return 1.0 / B if s.kl_weight == "1/batch" else s.kl_weight

@@ -4,6 +4,8 @@ For networks as small as ours the optimiser's loop over tensors costs as much as
 fused step and one ``zero_`` cost next to nothing, and give the same numbers.
 """
 
+import math
+
 import torch
 from torch import nn
 
@@ -33,9 +35,11 @@ class Flat:
             p.data, p.grad = p.data.clone(), None
 
 
-class AdamW(torch.optim.AdamW):
-    """torch's AdamW for a few vectors (``weight_decay=0``: Adam): the same kernel, without the bookkeeping around it,
-    which takes several times as long as the step itself.
+class AdamW:
+    """torch's AdamW for a few vectors (``weight_decay=0``: Adam): its fused kernel, without the bookkeeping around it.
+
+    That takes several times as long as the step itself; and the first optimiser that a process makes has torch load its
+    compiler, for seconds.
 
     >>> vector = nn.Parameter(torch.ones(2)); vector.grad = torch.ones(2)
     >>> AdamW([vector], lr=0.1).step(); vector.data
@@ -43,45 +47,41 @@ class AdamW(torch.optim.AdamW):
     """
 
     def __init__(self, vectors, *, lr, weight_decay=0.0):
-        super().__init__(vectors, lr=lr, weight_decay=weight_decay, fused=True)
-        self.vectors = self.param_groups[0]["params"]
-        self.moments = [[torch.zeros_like(v.data), torch.zeros_like(v.data), torch.zeros((), device=v.device)]
-                        for v in self.vectors]
+        self.lr, self.beta1, self.weight_decay = lr, 0.9, weight_decay
+        self.state = [(v, torch.zeros_like(v.data), torch.zeros_like(v.data), torch.zeros((), device=v.device))
+                      for v in vectors]
 
     def step(self):
-        """One step down the gradients, at the rate and betas that a schedule has set."""
-        group = self.param_groups[0]
-        for v, (first, second, count) in zip(self.vectors, self.moments, strict=True):
+        """One step down the gradients."""
+        for v, first, second, count in self.state:
             count += 1
-            torch._fused_adamw_([v.data], [v.grad], [first], [second], [], [count], lr=group["lr"],
-                                beta1=group["betas"][0], beta2=group["betas"][1], eps=group["eps"],
-                                weight_decay=group["weight_decay"], amsgrad=False, maximize=False)
-
-    step.hooked = True  # torch would wrap a profiler's record around it, which takes as long as the step
+            torch._fused_adamw_([v.data], [v.grad], [first], [second], [], [count], lr=self.lr, beta1=self.beta1,
+                                beta2=0.999, eps=1e-8, weight_decay=self.weight_decay, amsgrad=False, maximize=False)
 
 
 class OneCycle:
-    """torch's OneCycleLR over ``steps``, worked out beforehand: within a fit its step takes five times as long.
+    """torch's OneCycleLR for ``AdamW``: the rate rises from lr / 25 to lr, then falls to nothing;
+    the momentum mirrors it.
 
-    >>> adam = AdamW([nn.Parameter(torch.ones(1))], lr=0.1); cycle = OneCycle(adam, 0.1, 10)
-    >>> rates = [adam.param_groups[0]["lr"] for _ in range(10) if cycle.step() is None]
-    >>> rates.index(max(rates)), round(max(rates), 2)
-    (1, 0.1)
+    >>> adam = AdamW([nn.Parameter(torch.ones(1))], lr=0.1); cycle = OneCycle(adam, 0.1, 11)
+    >>> rates = [round(adam.lr, 3) for _ in range(11) if cycle.step() is None]; rates.index(max(rates))
+    2
     """
 
     def __init__(self, optimiser, lr, steps):
-        other = AdamW([nn.Parameter(torch.zeros(1))], lr=lr)
-        schedule, group = torch.optim.lr_scheduler.OneCycleLR(other, lr, total_steps=steps), other.param_groups[0]
-        plan, other._opt_called = [], True  # else it warns that the optimiser has taken no step
-        for _ in range(steps):
-            plan.append((group["lr"], group["betas"]))
-            schedule.step()
-        self.group, self.plan = optimiser.param_groups[0], iter([*plan, (group["lr"], group["betas"])])
+        self.optimiser, self.lr, self.steps, self.at = optimiser, lr, steps, -1
         self.step()
 
     def step(self):
-        """Set rate and betas for the next step."""
-        self.group["lr"], self.group["betas"] = next(self.plan)
+        """Set rate and momentum for the next step."""
+        self.at += 1
+        peak, end = 0.3 * self.steps - 1, self.steps - 1
+        if self.at <= peak:
+            rates, betas, way = (self.lr / 25, self.lr), (0.95, 0.85), self.at / peak
+        else:
+            rates, betas, way = (self.lr, self.lr / 25e4), (0.85, 0.95), (self.at - peak) / (end - peak)
+        left = (math.cos(math.pi * way) + 1) / 2
+        self.optimiser.lr, self.optimiser.beta1 = (b + (a - b) * left for a, b in (rates, betas))
 
 
 def flattened(parameters) -> list[Flat]:

@@ -18,6 +18,17 @@ relu_backward = torch.ops.aten.threshold_backward.default
 batch_norm_backward = torch.ops.aten.native_batch_norm_backward.default
 
 
+def backpropagate(output, slope):
+    """``output.backward(slope)`` by the engine behind it: the first such call of a process has torch load sympy, for
+    seconds, to compare two shapes.
+
+    >>> x = torch.ones(2, requires_grad=True); backpropagate(3 * x, torch.tensor([1.0, 2.0])); x.grad.tolist()
+    [3.0, 6.0]
+    """
+    engine = torch.autograd.Variable._execution_engine
+    engine.run_backward((output,), (slope,), False, False, (), allow_unreachable=True, accumulate_grad=True)
+
+
 class Graph:
     """Any network, by autograd.
 
@@ -36,7 +47,7 @@ class Graph:
 
     def backward(self, slope):
         """Add to the parameters' gradients what ``slope``, the gradient by alpha, makes of them."""
-        self.alpha.backward(slope)
+        backpropagate(self.alpha, slope)
 
 
 class Layers:

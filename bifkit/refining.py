@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from bifkit import batches, door
 from bifkit.dirichlet import FLOOR
 from bifkit.elbo import elbo, one_against_rest, reader
+from bifkit.optim import AdamW
 from bifkit.posterior import Posterior
 from bifkit.seeding import derive
 
@@ -77,12 +78,12 @@ class _Task:
         alpha = torch.as_tensor(alpha, dtype=torch.float32, device=x.device)
         theta = torch.log(torch.expm1((alpha - FLOOR).clamp_min(1e-4))).requires_grad_(True)  # softplus, inverted
         theta.data = torch.where(alpha > 20, alpha, theta.data)
-        adam = torch.optim.Adam([theta], lr=lr, fused=True)
+        adam = AdamW([theta], lr=lr)
         last, total = steps - max(2 * steps // 5, 1), 0.0
         for step in range(steps):
             now = F.softplus(theta) + FLOOR
             value, _ = elbo(self.g, x, target, now, self.settings, **self.kw)
-            adam.zero_grad()
+            theta.grad = None
             (-value * len(x)).backward()  # a row's gradient must not shrink with the number of rows beside it
             adam.step()
             if step >= last:
