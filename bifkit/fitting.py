@@ -14,7 +14,7 @@ from bifkit import door, passes
 from bifkit.diagnostics import Drift
 from bifkit.dirichlet import kl_torch
 from bifkit.elbo import descend
-from bifkit.optim import flattened
+from bifkit.optim import flattened, flushed
 from bifkit.progress import Steps
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ def maximise(net, g, batches, s, *, steps, optimiser, name, probe, kl_weight, le
     optimiser, schedule = optimiser(vectors, steps)
     network = passes.of(net)
     curve, start, tail, drift = np.zeros(steps), steps - max(steps // 5, 1), 0.0, Drift(probe)
-    with Steps(steps, name, show) as bar:
+    with flushed(), Steps(steps, name, show) as bar:
         for step, (x, target) in zip(range(steps), batches, strict=False):
             for vector in vectors:
                 vector.grad.zero_()

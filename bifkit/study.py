@@ -44,6 +44,7 @@ from threadpoolctl import threadpool_limits
 from bifkit import paths, provenance, rows
 from bifkit.diagnostics import FitWarning
 from bifkit.files import discard, end_with, locked
+from bifkit.optim import flushed
 from bifkit.progress import Progress
 from bifkit.rows import NOT_RUN
 from bifkit.seeding import seed_all
@@ -233,7 +234,7 @@ def _measured(function, key):
     _reset_peak()
     start = time.perf_counter()
     try:
-        with threadpool_limits(1), warnings.catch_warnings():
+        with threadpool_limits(1), flushed(), warnings.catch_warnings():
             warnings.simplefilter("ignore", FitWarning)  # advice for one fit; a study's table shows what came of it
             scores = function(**params)
     finally:

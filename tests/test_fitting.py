@@ -15,7 +15,7 @@ from bifkit import GlobalBIF, LocalBIF, fitting
 from bifkit.elbo import elbo
 from bifkit.gate import PRESETS
 from bifkit.network import GlobalAlpha, ImportanceNetwork
-from bifkit.optim import AdamW, Flat, OneCycle, flattened
+from bifkit.optim import AdamW, Flat, OneCycle, flattened, flushed
 
 X = torch.from_numpy(np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32))
 Y = (X[:, 1] > 0).long()
@@ -112,6 +112,23 @@ def test_optimiser_and_cycle_are_torchs(decay, steps):
             then.step()
         assert torch.allclose(mine, plain, rtol=1e-5, atol=1e-6)
     assert steps < 10 or not torch.allclose(mine, start, atol=0.1)
+
+
+def test_tiny_numbers_are_flushed_only_meanwhile():
+    def tiny():
+        return float(torch.tensor(1e-38) * 0.1)
+
+    assert tiny() > 0
+    with pytest.raises(KeyError), flushed():
+        assert tiny() == 0
+        with flushed():
+            pass
+        assert tiny() == 0  # as it was
+        raise KeyError
+    assert tiny() > 0
+    seen = []
+    _maximise(GlobalAlpha(3), g=lambda x: seen.append(tiny()) or _g(x), steps=2)
+    assert seen == [0.0, 0.0] and tiny() > 0
 
 
 def test_a_first_fit_does_not_wait_for_what_it_does_not_need():
