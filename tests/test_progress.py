@@ -74,7 +74,7 @@ def test_what_is_left_on_a_screen():
 def said():
     """What stands between the marks, in the pipe and in the terminal."""
     script = FIT + textwrap.dedent("""
-        mark("bar"); fit(min_steps=300)
+        mark("bar"); fit(min_steps=6000)
         mark("several"); fit(min_steps=150, classes="each", restarts=2)
         mark("hidden"); fit(progress=False)
         mark("bar and log"); fit(verbose=2, min_steps=40)
@@ -114,7 +114,7 @@ def said():
 
 def test_a_terminal_shows_a_bar_that_leaves_no_trace(said):
     terminal = said[0]
-    assert re.search(r"GlobalBIF: +\d+%\|.*\| \d+/300 \[", terminal["bar"]) and "ELBO -" in terminal["bar"]
+    assert re.search(r"GlobalBIF: +\d+%\|.*\| \d+/6000 \[", terminal["bar"]) and "ELBO -" in terminal["bar"]
     assert "GlobalBIF class 0:" in terminal["several"] and "GlobalBIF class 1:" in terminal["several"]
     assert "/200" in terminal["failed"]
     for part in ("bar", "several", "failed"):
