@@ -354,11 +354,14 @@ def verdicts(frame) -> pd.DataFrame:
         add("its MCC x 100", "no lower", f"{ours['mcc'].mean():.1f} and {theirs['mcc']:.1f}",
             ours["mcc"].mean() >= theirs["mcc"])
         add("its memory, libraries included", "under 1 GB",
-            f"{ours['fit_peak_mb'].max():.0f} MB and {theirs['fit_peak_mb']:.0f} MB", ours["fit_peak_mb"].max() < 1000)
+            f"at most {ours['fit_peak_mb'].max():.0f} MB, and {theirs['fit_peak_mb']:.0f} MB",
+            ours["fit_peak_mb"].max() < 1000)
     if (frame["part"] == "floor").sum() > 1:
-        ratio = frame.loc[frame["part"] == "floor", "fit_over_floor"]
-        add("a fit beside its bare forward and backward passes", "at most 2 times",
-            f"{ratio.mean():.2f} times ({ratio.min():.2f} to {ratio.max():.2f} over seeds)", ratio.mean() <= 2)
+        part = frame[frame["part"] == "floor"]
+        ratio, written = part["fit_over_floor"], part["fit_seconds"] / part["written_seconds"]
+        add("a fit beside its bare forward and backward passes, as torch runs the modules", "at most 2 times",
+            f"{ratio.mean():.2f} times ({ratio.min():.2f} to {ratio.max():.2f} over seeds); {written.mean():.2f} times "
+            "the faster passes of our own", ratio.mean() <= 2)
     growth = frame[frame["part"].isin(["rows", "features"]) & frame["what"].isin(["global", "local"])]
     if growth["size"].max() >= 10_000:
         b, largest = exponents(growth), exponents(two_largest(growth))
@@ -374,7 +377,8 @@ def verdicts(frame) -> pd.DataFrame:
             least = part.loc[other, "explain_least"] / part.loc["LocalBIF", "explain_most"]
             most = part.loc[other, "explain_most"] / part.loc["LocalBIF", "explain_least"]
             add(f"explaining 10,000 rows after the fit, beside {other}", f"{wanted} times faster",
-                f"{times:,.0f} times ({least:,.0f} to {most:,.0f})", times >= wanted)
+                f"{times:,.0f} times ({least:,.0f} to {most:,.0f} over three times), scaled up from "
+                f"{part.loc[other, 'rows_timed']:.0f} rows", times >= wanted)
     return pd.DataFrame(rows, columns=["promise", "wanted", "measured", "holds"]).set_index("promise")
 
 

@@ -37,9 +37,11 @@ def _frame(*, ours=2.0, theirs=300.0, mcc=95.0, ratio=1.9, rows=1.0, lime=150.0,
                  for s in (0.9 * ours, 1.1 * ours)]
     published.append({"part": "published", "what": "published setting", "fit_seconds": theirs, "mcc": 89.0,
                       "fit_peak_mb": 2500.0})
-    floor = [{"part": "floor", "what": "local", "fit_over_floor": r} for r in (ratio - 0.1, ratio + 0.1)]
+    floor = [{"part": "floor", "what": "local", "fit_over_floor": r, "fit_seconds": r, "written_seconds": 0.9}
+             for r in (ratio - 0.1, ratio + 0.1)]
     explain = [{"part": "explain", "what": w, "size": 10_000, "explain_seconds": s, "explain_least": 0.9 * s,
-                "explain_most": 1.1 * s} for w, s in (("LocalBIF", 0.01), ("LIME", lime), ("DeepExplainer", 90.0))]
+                "explain_most": 1.1 * s, "rows_timed": 50}
+               for w, s in (("LocalBIF", 0.01), ("LIME", lime), ("DeepExplainer", 90.0))]
     return pd.concat([pd.DataFrame(published + floor + explain), _growth(rows=rows)], ignore_index=True)
 
 
