@@ -34,8 +34,9 @@ def _fit(kind, g, rows=X, y=None, **kw):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         fitted = kind(g, **kw).fit(rows, y)
-    assert all(w.filename == __file__ for w in caught)
-    return fitted, [str(w.message) for w in caught if issubclass(w.category, FitWarning)]
+    ours = [w for w in caught if issubclass(w.category, FitWarning)]  # others may warn as their CPU or version makes them
+    assert all(w.filename == __file__ for w in ours)
+    return fitted, [str(w.message) for w in ours]
 
 
 # the rule itself
@@ -183,16 +184,17 @@ def test_too_few_steps_for_a_small_step_width_warn(kind):
     assert _fit(kind, _linear(6.0, 6.0), min_steps=90, epochs=1, lr=1e-4)[1] == []  # too short to judge
 
 
-def test_an_exchange_that_the_elbo_hides_warns():
-    """Four features matter alike (Syn2), and `few` has to choose: the ELBO is level within its noise long before."""
-    rng = np.random.default_rng(3)
-    squares = rng.normal(size=(2000, 11)).astype(np.float32)
-    y = ((squares[:, :4] ** 2).sum(1) < 4).astype(int)  # Syn2
-    torch.manual_seed(100)
-    g = train(mlp([11, 100, 100, 2]), squares, y, epochs=20)
-    fitted, told = _fit(GlobalBIF, g, squares, y, preset="few", min_steps=400, epochs=1)  # at 300 CPUs disagree
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_importances_that_still_move_warn(seed):
+    """Adam's steps are as long as its rate where gradients agree: here alpha is still on its way when the fit ends.
+
+    Under f o x the one feature that counts asks for all of the importance; 200 steps of .01 bring it half of the way.
+    (That the ELBO alone would not have told is the rule's own test above.)
+    """
+    fitted, told = _fit(GlobalBIF, _linear(6.0), gate="simplex", fill="zero", min_steps=200, epochs=1, lr=0.01,
+                        seed=seed)
     assert len(told) == 1 and "of the importance still changes hands in its last fifth" in told[0]
-    assert fitted.diagnostics_.moved > MOVED
+    assert fitted.diagnostics_.moved > 1.1 * MOVED  # .104 on three seeds
 
 
 @BOTH
