@@ -34,7 +34,7 @@ def _fit(kind, g, rows=X, y=None, **kw):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         fitted = kind(g, **kw).fit(rows, y)
-    ours = [w for w in caught if issubclass(w.category, FitWarning)]  # others may warn as their CPU or version makes them
+    ours = [w for w in caught if issubclass(w.category, FitWarning)]  # torch may warn too
     assert all(w.filename == __file__ for w in ours)
     return fitted, [str(w.message) for w in ours]
 
