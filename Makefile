@@ -57,16 +57,16 @@ endif
 $(READY): requirements.txt pyproject.toml
 	@test -n "$(PYTHON)" || { echo "No Python found: install Python 3.11, or name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@command -v "$(PYTHON)" >/dev/null || { echo "PYTHON=$(PYTHON) is not a program that runs here: name a Python 3.11." >&2; exit 1; }
-	@PYTHON='$(PYTHON)' TORCH='$(strip $(TORCH))' $(PYTHON) -I bifkit/bootstrap.py
+	@PYTHON='$(PYTHON)' TORCH='$(strip $(TORCH))' $(PYTHON) -I experiments/runner/bootstrap.py
 
 setup: $(READY) ## make .venv from the pins (every other target does so by itself)
 
 reproduce: $(READY) ## train everything anew, execute every notebook, print the scoreboard
 	@$(if $(DATA),$(PY) -m data_prep fetch $(DATA) || echo "Some data sets are absent: what needs them is reported as not run." >&2)
-	@$(ONE_THREAD) $(if $(CLUSTER),BIF_CLUSTER='$(CLUSTER)') $(PY) -m bifkit.reproduce --profile $(PROFILE) $(if $(ONLY),--only $(ONLY))
+	@$(ONE_THREAD) $(if $(CLUSTER),BIF_CLUSTER='$(CLUSTER)') $(PY) -m experiments.runner.notebooks --profile $(PROFILE) $(if $(ONLY),--only $(ONLY))
 
 smoke: $(READY) ## the same path at toy size (00 and 01, or ONLY=), without downloads; output in build/smoke
-	@$(NO_DOWNLOADS) $(ONE_THREAD) $(PY) -m bifkit.reproduce --profile smoke --only $(if $(ONLY),$(ONLY),$(SMOKE))
+	@$(NO_DOWNLOADS) $(ONE_THREAD) $(PY) -m experiments.runner.notebooks --profile smoke --only $(if $(ONLY),$(ONLY),$(SMOKE))
 
 test: unit ## ruff, unit tests, examples in docstrings, then every notebook against its stored output
 
@@ -83,16 +83,16 @@ lab: $(READY) ## JupyterLab, open on notebooks/00_start_here.ipynb
 	@$(PY) -m jupyter lab notebooks/00_start_here.ipynb
 
 figures: $(READY) ## redraw tables and figures from results/ without training anything
-	@$(NO_DOWNLOADS) $(ONE_THREAD) $(PY) -m bifkit.reproduce --replay $(if $(ONLY),--only $(ONLY))
+	@$(NO_DOWNLOADS) $(ONE_THREAD) $(PY) -m experiments.runner.notebooks --replay $(if $(ONLY),--only $(ONLY))
 
 notebooks: $(READY) ## execute the notebooks in place, replaying results/, for committing
-	@$(NO_DOWNLOADS) $(ONE_THREAD) $(PY) -m bifkit.reproduce --in-place $(if $(ONLY),--only $(ONLY))
+	@$(NO_DOWNLOADS) $(ONE_THREAD) $(PY) -m experiments.runner.notebooks --in-place $(if $(ONLY),--only $(ONLY))
 
 data: $(READY) ## fetch and verify the data sets
 	@$(PY) -m data_prep fetch all
 
 scoreboard: $(READY) ## the paper's numbers beside ours
-	@$(PY) -m bifkit.paper
+	@$(PY) -m experiments.runner.scoreboard
 
 bench: $(READY) ## speed and scale beside the published setting and other explainers; keep the machine quiet
 	@$(ONE_THREAD) $(PY) -m experiments.bench

@@ -1,6 +1,6 @@
 """Tests and doctests write to a scratch folder, never to the committed results, and use one thread.
 
-Their kernels, nbval's too, are talked to over unix sockets (``bifkit.kernels``): a port can be taken by others.
+Their kernels, nbval's too, are talked to over unix sockets (``experiments.runner.kernels``): others can take a port.
 """
 
 import importlib.util
@@ -12,14 +12,15 @@ import jupyter_client
 import nbval.kernel
 import pytest
 
-_spec = importlib.util.spec_from_file_location("kernels", Path(__file__).parent / "bifkit" / "kernels.py")
+_file = Path(__file__).parent / "experiments" / "runner" / "kernels.py"
+_spec = importlib.util.spec_from_file_location("kernels", _file)
 kernels = importlib.util.module_from_spec(_spec)  # not imported from bifkit: nbval's processes need no torch
 _spec.loader.exec_module(kernels)
 nbval.kernel.KernelManager = jupyter_client.KernelManager = kernels.SocketKernelManager
 jupyter_client.AsyncKernelManager = kernels.AsyncSocketKernelManager  # nbclient's default
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-collect_ignore = ["tests/cluster_runs.py"]  # imported by the cluster's workers, whose path holds what it imports
+collect_ignore = ["tests/runner/cluster_runs.py"]  # imported by the cluster's workers, whose path holds what it imports
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -3,10 +3,10 @@
 >>> from bifkit import GlobalBIF, LocalBIF, Posterior, distill, refine
 """
 
-from bifkit.explain import GlobalBIF, LocalBIF
+from bifkit.explainers import GlobalBIF, LocalBIF
+from bifkit.inputs.distilling import Distilled, distill
 from bifkit.posterior import Posterior
-from bifkit.refining import refine
-from bifkit.surrogate import Distilled, distill
+from bifkit.refine import refine
 
 __version__ = "1.0.0"
 __all__ = ["Distilled", "GlobalBIF", "LocalBIF", "Posterior", "distill", "refine"]

@@ -13,7 +13,7 @@ import torch
 from torch.nn import functional as F
 
 from bifkit.dirichlet import kl_slope, kl_torch, pull_back, rsample, sample
-from bifkit.gate import gate, gated
+from bifkit.gates import gate, gated
 from bifkit.passes import backpropagate
 
 clamp_backward = torch.ops.aten.hardtanh_backward.default  # the gradient where a value was not clamped, else zero
@@ -96,7 +96,7 @@ def expected_log_likelihood(g, x, target, alpha, s, *, groups=None, mean=None, l
 
     Under the paper's gate equal importances halve both inputs, so that g (here the identity) sees (1, 0):
 
-    >>> from bifkit.gate import PRESETS
+    >>> from bifkit.gates import PRESETS
     >>> s, x = PRESETS["paper"].changed(point_estimate=True), torch.tensor([[2.0, 0.0]])
     >>> value = expected_log_likelihood(torch.nn.Identity(), x, torch.tensor([0]), torch.ones(1, 2), s)
     >>> round(float(value), 4), round(float(-torch.log1p(torch.exp(torch.tensor(-1.0)))), 4)
@@ -125,7 +125,7 @@ def _repeated(target, J):
 def elbo(g, x, target, alpha, s, *, kl_weight, **kw):
     """The objective of one batch, to be maximised: (expected log-likelihood - kl_weight * KL, KL).
 
-    >>> from bifkit.gate import PRESETS
+    >>> from bifkit.gates import PRESETS
     >>> s, x = PRESETS["paper"].changed(point_estimate=True), torch.tensor([[2.0, 0.0]])
     >>> value, kl = elbo(torch.nn.Identity(), x, torch.tensor([0]), torch.ones(1, 2), s, kl_weight=0.1)
     >>> round(float(kl), 4), round(float(value), 4)  # -0.3133 - 0.1 * KL(Dir(1, 1) || Dir(.1, .1))
@@ -142,7 +142,7 @@ def descend(g, x, target, alpha, s, *, kl_weight, groups=None, **kw):
     What else learns is given its gradient on the way. The KL comes in by its gradient, because its value would cost two
     more special functions a step. Under the gate and fill of ``rank`` a graph follows g alone.
 
-    >>> from bifkit.gate import PRESETS
+    >>> from bifkit.gates import PRESETS
     >>> s, x, alpha = PRESETS["paper"].changed(point_estimate=True), torch.tensor([[2.0, 0.0]]), torch.ones(1, 2)
     >>> value, slope = descend(torch.nn.Identity(), x, torch.tensor([0]), alpha, s, kl_weight=0.1)
     >>> round(float(value), 4), slope.shape

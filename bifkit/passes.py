@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional as F
 
 from bifkit.dirichlet import FLOOR
-from bifkit.network import ImportanceNetwork
+from bifkit.networks import ImportanceNetwork
 
 softplus_backward = torch.ops.aten.softplus_backward.default
 relu_backward = torch.ops.aten.threshold_backward.default

@@ -5,11 +5,13 @@
 intervals and probabilities say how far a refit would lie, around the same means.
 """
 
+from pathlib import Path  # noqa: F401 (the examples below)
+
 import numpy as np
 import pandas as pd
 
 from bifkit import dirichlet, display, storage
-from bifkit.network import resolve_groups
+from bifkit.inputs.groups import resolve_groups
 
 
 class Posterior:
@@ -141,7 +143,7 @@ class Posterior:
         >>> [bound.round(2).tolist() for bound in p.interval(0.8)]
         [[0.73, 0.23], [0.77, 0.27]]
         """
-        from bifkit import calibration
+        from bifkit.evaluation import calibration
 
         if (refits is None) == (temperature is None):
             raise ValueError("give either refits, a list of posteriors, or temperature=")
@@ -256,9 +258,9 @@ class Posterior:
     def save(self, path):
         """One portable file without pickle; an index of numbers or dates keeps its type, any other becomes text.
 
-        >>> from bifkit import paths
-        >>> Posterior([3.0, 1.0], ["age", "sex"]).save(paths.build() / "doctest.bif")
-        >>> Posterior.load(paths.build() / "doctest.bif").to_frame()["mean"].to_dict()
+        >>> import tempfile; folder = Path(tempfile.mkdtemp())
+        >>> Posterior([3.0, 1.0], ["age", "sex"]).save(folder / "doctest.bif")
+        >>> Posterior.load(folder / "doctest.bif").to_frame()["mean"].to_dict()
         {'age': 0.75, 'sex': 0.25}
         """
         meta = {"feature_names": self.feature_names, "settings": self.settings}
@@ -273,9 +275,9 @@ class Posterior:
     def load(cls, path) -> "Posterior":
         """The posterior of a file; BadFile says what is wrong with it otherwise.
 
-        >>> from bifkit import paths
-        >>> Posterior([[3.0, 1.0]], index=[17]).save(paths.build() / "doctest.bif")
-        >>> Posterior.load(paths.build() / "doctest.bif").index.tolist()
+        >>> import tempfile; folder = Path(tempfile.mkdtemp())
+        >>> Posterior([[3.0, 1.0]], index=[17]).save(folder / "doctest.bif")
+        >>> Posterior.load(folder / "doctest.bif").index.tolist()
         [17]
         """
         arrays, meta = storage.read(path, "Posterior")

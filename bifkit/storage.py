@@ -5,13 +5,12 @@ version: a newer one, a truncated one, or a file of another kind is refused with
 """
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
-
-from bifkit.files import write_bytes
 
 VERSION = 1
 
@@ -31,6 +30,19 @@ def _plain(value):
     raise TypeError(f"settings to be saved must be numbers, text, lists or dicts; got {type(value).__name__}")
 
 
+def write_bytes(data: bytes, file: Path) -> None:
+    """Write a file whole or not at all: to a temporary name beside it, then moved.
+
+    """
+    file = Path(file)
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        temporary.write_bytes(data)
+        os.replace(temporary, file)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 def write(path, kind, arrays, meta):
     """Save ``arrays`` (name to array) and ``meta`` (JSON-able) as an object of this ``kind``.
 
@@ -48,11 +60,11 @@ def write(path, kind, arrays, meta):
 def read(path, kind):
     """(arrays, meta) of a file written by ``write`` for the same ``kind``; BadFile says what is wrong otherwise.
 
-    >>> from bifkit import paths
-    >>> write(paths.build() / "doctest.bif", "Posterior", {"alpha": np.ones(2)}, {"seed": 3})
-    >>> arrays, meta = read(paths.build() / "doctest.bif", "Posterior"); arrays["alpha"].tolist(), meta
+    >>> import tempfile; folder = Path(tempfile.mkdtemp())
+    >>> write(folder / "doctest.bif", "Posterior", {"alpha": np.ones(2)}, {"seed": 3})
+    >>> arrays, meta = read(folder / "doctest.bif", "Posterior"); arrays["alpha"].tolist(), meta
     ([1.0, 1.0], {'seed': 3})
-    >>> read(paths.build() / "doctest.bif", "LocalBIF")
+    >>> read(folder / "doctest.bif", "LocalBIF")
     Traceback (most recent call last):
     bifkit.storage.BadFile: doctest.bif holds a Posterior, not a LocalBIF: load it with Posterior.load
     """

@@ -8,7 +8,7 @@ is a terminal.
 import argparse
 import sys
 
-from bifkit import paths
+from data_prep import paths
 from data_prep.catalog import CATALOG, entry
 from data_prep.fetch import DataUnavailable, ensure, status, verify
 

@@ -81,8 +81,8 @@ def download(url: str, target: Path, *, size: int, progress: bool = False) -> Pa
     ``size`` is the number of bytes expected after unpacking; the transfer may have up to twice that plus
     200 MB, for archives that hold more than the one file.
 
-    >>> from bifkit import paths
-    >>> download("nowhere://host/a.csv", paths.build() / "doctest.csv", size=3)
+    >>> import tempfile; scratch = Path(tempfile.mkdtemp())
+    >>> download("nowhere://host/a.csv", scratch / "doctest.csv", size=3)
     Traceback (most recent call last):
     OSError: No connection adapters were found for 'nowhere://host/a.csv'
     """

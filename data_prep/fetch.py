@@ -26,8 +26,7 @@ from urllib.parse import unquote, urlparse
 
 import filelock
 
-from bifkit import paths
-from data_prep import wheels
+from data_prep import paths, wheels
 from data_prep.catalog import Entry, File, entry
 from data_prep.download import bar, download
 
@@ -172,7 +171,8 @@ def check(path: Path, file: File, *, copy_to: Path | None = None, progress: bool
     ``copy_to`` receives a gzip copy of an unpacked file on the way. Reading stops past the expected size,
     so that an archive that unpacks to far more does no harm.
 
-    >>> path, file = paths.build() / "doctest.csv", File("a.csv", hashlib.sha256(b"1,2").hexdigest(), 3)
+    >>> import tempfile
+    >>> path, file = Path(tempfile.mkdtemp()) / "doctest.csv", File("a.csv", hashlib.sha256(b"1,2").hexdigest(), 3)
     >>> _ = path.write_bytes(b"1,2"); check(path, file)
     >>> _ = path.write_bytes(b"1,3"); check(path, file)
     Traceback (most recent call last):

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bifkit import paths
-from bifkit.seeding import derive
+from data_prep import paths
 from data_prep.catalog import entry
+from data_prep.seeding import derive
 
 
 def stream(name: str, seed: int, part: str = "split") -> np.random.Generator:
@@ -77,7 +77,8 @@ def cached(name: str, version: int, parse: Callable[[], dict[str, np.ndarray]]) 
     again if that does not fit: a cache that was cut short or changed is never used.
 
     >>> from unittest import mock
-    >>> with mock.patch.dict(os.environ, BIF_DATA=str(paths.build())):
+    >>> import tempfile
+    >>> with mock.patch.dict(os.environ, BIF_DATA=tempfile.mkdtemp()):
     ...     first = cached("adult", 0, lambda: {"age": np.array([39, 50])})
     ...     again = cached("adult", 0, lambda: {"age": "not parsed again"})
     >>> again["age"].tolist()

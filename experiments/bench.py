@@ -27,15 +27,18 @@ import pandas as pd
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from bifkit import GlobalBIF, LocalBIF, door, evaluate, passes, study
-from bifkit.baselines import attribution
-from bifkit.gate import preset
-from bifkit.models import mlp, paper_g, train
-from bifkit.network import ImportanceNetwork
+from bifkit import GlobalBIF, LocalBIF, passes
+from bifkit.evaluation import metrics as evaluate
+from bifkit.gates import preset
+from bifkit.inputs import checks as door
+from bifkit.networks import ImportanceNetwork
 from bifkit.optim import Flat
-from bifkit.seeding import derive, seed_all
+from data_prep.seeding import derive, seed_all
 from data_prep.synthetic import make_synthetic
+from experiments.models.classifiers import mlp, paper_g, train
+from experiments.rivals import attribution
 from experiments.rivals_budget import rival
+from experiments.runner import study
 from experiments.synthetic import prepared
 
 PUBLISHED = {"preset": "released", "draws": 500, "batch_size": 500, "epochs": 10, "min_steps": 1, "lr": 0.05}
@@ -388,7 +391,8 @@ def main():
     >>> callable(main)
     True
     """
-    from bifkit import paper, report
+    from experiments.runner import report
+    from experiments.runner import scoreboard as paper
 
     frame = study.run(run, grid(), name="bench", recompute=True, workers=1)
     report.show(explain_table(frame, 10_000).round(3), "seconds to explain 10,000 rows")

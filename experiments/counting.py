@@ -17,12 +17,13 @@ import json
 import numpy as np
 import pandas as pd
 
-from bifkit import LocalBIF, paths, plots
-from bifkit.evaluate import mcc, top_k_mask
-from bifkit.rows import finished
-from bifkit.seeding import derive, seed_all
+from bifkit import LocalBIF, plots
+from bifkit.evaluation.metrics import mcc, top_k_mask
+from data_prep.seeding import derive, seed_all
 from data_prep.synthetic import NAMES, make_synthetic
 from experiments.rivals_budget import rival
+from experiments.runner import paths
+from experiments.runner.rows import finished
 from experiments.synthetic import prepared
 
 PS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # candidates for p

@@ -21,15 +21,18 @@ import torch
 from scipy import special, stats
 from torch import nn
 
-from bifkit import LocalBIF, dirichlet, evaluate, paths, privacy
-from bifkit.baselines import attribution
-from bifkit.models import accuracy, mlp, paper_g, train
-from bifkit.paper import numbers
-from bifkit.rows import finished
-from bifkit.seeding import derive, seed_all
+from bifkit import LocalBIF, dirichlet
+from bifkit.evaluation import metrics as evaluate
 from data_prep import adult, credit, intrusion
 from data_prep.catalog import entry
+from data_prep.seeding import derive, seed_all
 from data_prep.synthetic import NAMES, log_ratio, make_synthetic
+from experiments.models import privacy
+from experiments.models.classifiers import accuracy, mlp, paper_g, train
+from experiments.rivals import attribution
+from experiments.runner import paths
+from experiments.runner.rows import finished
+from experiments.runner.scoreboard import numbers
 
 LOADERS = {"Adult": adult.load_adult, "Credit": credit.load_credit, "Intrusion": intrusion.load_intrusion}
 PRESETS = ("paper", "released", "rank")

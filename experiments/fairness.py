@@ -20,14 +20,14 @@ import numpy as np
 import pandas as pd
 
 from bifkit import GlobalBIF, Posterior
-from bifkit import divergence as dv
-from bifkit.baselines import INVASE
-from bifkit.fairness import LEVELS, adversarial_train, carried_gap, p_rule, report, unconstrained
-from bifkit.models import freeze, mlp, train
-from bifkit.report import cell
-from bifkit.rows import finished
-from bifkit.seeding import derive, seed_all
 from data_prep.adult import FEATURES, load_adult_fair
+from data_prep.seeding import derive, seed_all
+from experiments import divergence as dv
+from experiments.models.classifiers import freeze, mlp, train
+from experiments.models.fairness import LEVELS, adversarial_train, carried_gap, p_rule, report, unconstrained
+from experiments.rivals import INVASE
+from experiments.runner.report import cell
+from experiments.runner.rows import finished
 
 SEEDS = range(5)
 CLASSIFIERS = ["fair", "baseline"]

@@ -1,10 +1,10 @@
 """How faithful are local explanations to their model? Deletion and insertion on data that scikit-learn ships.
 
 A run is a data set x method x seed: a fresh split, a small network g trained on it, each test row explained for the
-class that g predicts there, features removed or inserted in the order of the explanation (bifkit.faithful). What is
-removed takes the training mean, or the values of twenty training rows (marginal). Rivals stand twice: ranked by the
-size of their attributions, and signed, so that what speaks against the predicted class comes last.
-"""
+class that g predicts there, features removed or inserted in the order of the explanation
+(bifkit.evaluation.faithfulness). What is removed takes the training mean, or the values of twenty training rows
+(marginal). Rivals stand twice: ranked by the size of their attributions, and signed, so that what speaks against the
+predicted class comes last. """
 
 import functools
 import warnings
@@ -16,10 +16,10 @@ from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
 from bifkit import LocalBIF, refine
-from bifkit.baselines import attribution
-from bifkit.faithful import deletion_score, insertion_score
-from bifkit.models import accuracy, mlp, train
-from bifkit.seeding import derive, seed_all
+from bifkit.evaluation.faithfulness import deletion_score, insertion_score
+from data_prep.seeding import derive, seed_all
+from experiments.models.classifiers import accuracy, mlp, train
+from experiments.rivals import attribution
 
 DATA = {"breast cancer": datasets.load_breast_cancer, "wine": datasets.load_wine, "digits": datasets.load_digits}
 OURS = ("LocalBIF", "LocalBIF few", "LocalBIF few, refined")

@@ -25,11 +25,13 @@ import warnings
 
 import numpy as np
 
-from bifkit import LocalBIF, evaluate, pictures
-from bifkit.baselines import INVASE, L2X
-from bifkit.models import accuracy, mlp, predict_proba, train
-from bifkit.seeding import derive, seed_all
+from bifkit import LocalBIF
+from bifkit.evaluation import metrics as evaluate
 from data_prep.mnist import load_mnist, patches
+from data_prep.seeding import derive, seed_all
+from experiments import figures
+from experiments.models.classifiers import accuracy, mlp, predict_proba, train
+from experiments.rivals import INVASE, L2X
 
 SEEDS, KS = range(5), (1, 2, 3, 4, 5)
 OURS = {  # method: explainer settings; the preset of this question, the other one, and the printed objective
@@ -116,7 +118,7 @@ def run(*, method, seed, rows, test_rows, figure, steps=None):
             out |= {f"top_acc_{k}": _reads(judge, X_test, y_test, top), f"top_mask_{k}": mask_only(top, y_test),
                     f"top_patches_{k}": float(k)}
     if figure:
-        out["kept"] = pictures.pack(_pixels(by_k[SHOWN_K][shown]))
+        out["kept"] = figures.pack(_pixels(by_k[SHOWN_K][shown]))
     if "posterior" in extra:
         out |= _uncertainty(extra["posterior"], X_test, y_test, judge, shown, figure)
     return out
@@ -139,7 +141,7 @@ def explain(method, g, X, y, X_test, *, seed, steps):
                             **INVASE_PLAN).fit(X, y) for k, lam in LAMBDAS.items()}
         return ({k: m.selected(X_test) for k, m in models.items()},
                 {"top": {k: evaluate.top_k_mask(m.scores(X_test), k) for k, m in models.items()}})
-    from bifkit.baselines import attribution  # shap, lime and captum take seconds to import
+    from experiments.rivals import attribution  # shap, lime and captum take seconds to import
 
     if method == "LIME, own segments":
         return _segments(attribution, g, X_test, seed), {}
@@ -227,5 +229,5 @@ def _uncertainty(posterior, X, y, judge, shown, figure):
     if not figure:
         return out
     rows = [*shown, *order[:SHOWN // 2], *order[-SHOWN // 2:]]
-    return out | {"images": pictures.pack(X[rows]), "labels": y[rows].tolist(),
+    return out | {"images": figures.pack(X[rows]), "labels": y[rows].tolist(),
                   "alpha": np.round(posterior.alpha[rows], 3).tolist()}

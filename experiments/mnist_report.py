@@ -8,10 +8,11 @@ import json
 import numpy as np
 import pandas as pd
 
-from bifkit import Posterior, pictures
-from bifkit.paper import numbers
-from bifkit.rows import finished
+from bifkit import Posterior
+from experiments import figures
 from experiments.mnist import KS, METHODS, RIVALS, SHOWN, SLOW
+from experiments.runner.rows import finished
+from experiments.runner.scoreboard import numbers
 
 COLUMNS = [f"k={k}" for k in KS]
 
@@ -83,8 +84,8 @@ def shown(frame):
     rows = rows[rows["figure"]]
     if "bifkit" not in rows.index:
         return np.zeros((SHOWN, 784)), {}
-    masks = {m: pictures.unpack(rows.loc[m, "kept"], (SHOWN, 784)) > 0 for m in METHODS if m in rows.index}
-    return pictures.unpack(rows.loc["bifkit", "images"], (2 * SHOWN, 784))[:SHOWN], masks
+    masks = {m: figures.unpack(rows.loc[m, "kept"], (SHOWN, 784)) > 0 for m in METHODS if m in rows.index}
+    return figures.unpack(rows.loc["bifkit", "images"], (2 * SHOWN, 784))[:SHOWN], masks
 
 
 def unsure(frame):
@@ -98,7 +99,7 @@ def unsure(frame):
     posterior = Posterior(np.array(json.loads(row["alpha"]))[SHOWN:], names)
     titles = [f"{'38'[label]}, {spread:.2f}"
               for label, spread in zip(json.loads(row["labels"])[SHOWN:], posterior.sd.sum(1), strict=True)]
-    return pictures.unpack(row["images"], (2 * SHOWN, 784))[SHOWN:], posterior, titles
+    return figures.unpack(row["images"], (2 * SHOWN, 784))[SHOWN:], posterior, titles
 
 
 def scores(frame):

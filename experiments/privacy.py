@@ -29,14 +29,14 @@ import pandas as pd
 from scipy.stats import spearmanr
 from sklearn.metrics import roc_auc_score
 
-from bifkit import divergence as dv
-from bifkit import privacy as pv
-from bifkit.baselines import INVASE
-from bifkit.explain import GlobalBIF
-from bifkit.models import mlp, predict_proba
-from bifkit.rows import finished
-from bifkit.seeding import derive, seed_all
+from bifkit.explainers import GlobalBIF
 from data_prep import adult, diabetes, load_adult, load_diabetes, make_synthetic
+from data_prep.seeding import derive, seed_all
+from experiments import divergence as dv
+from experiments.models import privacy as pv
+from experiments.models.classifiers import mlp, predict_proba
+from experiments.rivals import INVASE
+from experiments.runner.rows import finished
 
 SEEDS = range(5)
 # the INVASE figure's epsilons on Diabetes, by sigma: 2.3 and 17 of the noise table come out at 0.99 and 0.106 there

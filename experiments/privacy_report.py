@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.ticker import NullFormatter
 
 from bifkit import plots
-from bifkit import privacy as pv
+from experiments.models import privacy as pv
 from experiments.privacy import (
     FIGURE_NOISE,
     auc_table,

@@ -17,12 +17,12 @@ import time
 import pandas as pd
 import torch
 
-from bifkit import paths
-from bifkit.baselines.invase import INVASE
-from bifkit.baselines.l2x import L2X
-from bifkit.evaluate import mcc, post_hoc_accuracy
-from bifkit.files import write_csv
+from bifkit.evaluation.metrics import mcc, post_hoc_accuracy
 from data_prep.synthetic import NAMES, make_synthetic
+from experiments.rivals.invase import INVASE
+from experiments.rivals.l2x import L2X
+from experiments.runner import paths
+from experiments.runner.files import write_csv
 
 KEY = ["method", "dataset", "seed", "budget"]
 COLUMNS = KEY + ["iterations", "seconds", "score"]

@@ -6,8 +6,8 @@ but what it finds says how much g can do with k features at all.
 
 import numpy as np
 
-from bifkit.evaluate import keep_features
-from bifkit.models import predict_proba
+from bifkit.evaluation.metrics import keep_features
+from experiments.models.classifiers import predict_proba
 
 
 def search(g, data, test, ks, *, sees_labels, rows=4000):
@@ -39,7 +39,7 @@ def best_subsets(g, X, y, *, size, beam=3):
 
     The ``beam`` best subsets of each size are carried on, because a lone feature's gain says little of a pair's.
 
-    >>> from bifkit.models import mlp, train
+    >>> from experiments.models.classifiers import mlp, train
     >>> X = np.random.default_rng(0).normal(size=(400, 4)).astype("float32"); y = (X[:, 1] + X[:, 3] > 0).astype(int)
     >>> best_subsets(train(mlp([4, 16, 2]), X, y), X, y, size=2)[2]
     (1, 3)
@@ -61,7 +61,7 @@ def best_subsets(g, X, y, *, size, beam=3):
 def best_of_rows(g, X, target, *, size):
     """Scores (N, D) of a forward search row by row for what makes ``target`` (N,) most probable; first found, first.
 
-    >>> from bifkit.models import mlp, train
+    >>> from experiments.models.classifiers import mlp, train
     >>> X = np.random.default_rng(0).normal(size=(400, 3)).astype("float32"); y = (X[:, 1] > 0).astype(int)
     >>> best_of_rows(train(mlp([3, 16, 2]), X, y), X, y, size=1).mean(0).argmax()
     np.int64(1)

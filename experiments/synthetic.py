@@ -11,13 +11,14 @@ import time
 import numpy as np
 import pandas as pd
 
-from bifkit import GlobalBIF, LocalBIF, Posterior, evaluate
-from bifkit.baselines import attribution
-from bifkit.models import accuracy, mlp, train
-from bifkit.rows import finished
-from bifkit.seeding import derive, seed_all
+from bifkit import GlobalBIF, LocalBIF, Posterior
+from bifkit.evaluation import metrics as evaluate
+from data_prep.seeding import derive, seed_all
 from data_prep.synthetic import NAMES, make_synthetic
+from experiments.models.classifiers import accuracy, mlp, train
+from experiments.rivals import attribution
 from experiments.rivals_budget import rival
+from experiments.runner.rows import finished
 
 SEEDS = range(5)
 OURS = ["bifkit (local)", "bifkit (global)"]

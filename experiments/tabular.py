@@ -20,14 +20,16 @@ import numpy as np
 import pandas as pd
 from scipy.stats import rankdata
 
-from bifkit import GlobalBIF, LocalBIF, Posterior, evaluate, report
-from bifkit.baselines import attribution
-from bifkit.models import accuracy, mlp, train
-from bifkit.paper import numbers
-from bifkit.rows import finished, not_run
-from bifkit.seeding import derive, seed_all
+from bifkit import GlobalBIF, LocalBIF, Posterior
+from bifkit.evaluation import metrics as evaluate
 from data_prep import adult, credit, intrusion
+from data_prep.seeding import derive, seed_all
+from experiments.models.classifiers import accuracy, mlp, train
+from experiments.rivals import attribution
 from experiments.rivals_budget import rival
+from experiments.runner import report
+from experiments.runner.rows import finished, not_run
+from experiments.runner.scoreboard import numbers
 from experiments.subset_search import search
 
 DATASETS = {"Adult": adult.load_adult, "Credit": credit.load_credit, "Intrusion": intrusion.load_intrusion}

@@ -14,10 +14,12 @@ import warnings
 import numpy as np
 import pandas as pd
 
-from bifkit import GlobalBIF, LocalBIF, Posterior, calibration, dirichlet, evaluate
-from bifkit.models import accuracy, mlp, predict_proba, train
-from bifkit.rows import finished
-from bifkit.seeding import derive, seed_all
+from bifkit import GlobalBIF, LocalBIF, Posterior, dirichlet
+from bifkit.evaluation import calibration
+from bifkit.evaluation import metrics as evaluate
+from data_prep.seeding import derive, seed_all
+from experiments.models.classifiers import accuracy, mlp, predict_proba, train
+from experiments.runner.rows import finished
 
 warnings.filterwarnings("ignore", message="IProgress not found")  # of the downloader's bars, in a notebook's output
 from data_prep.synthetic import NAMES, make_synthetic  # noqa: E402

@@ -1,0 +1,1 @@
+"""Is an explanation right? Convergence, calibration, scores against truth, faithfulness."""

@@ -1,0 +1,21 @@
+"""What goes in: rows, labels and models, checked; groups; stand-ins for models without gradients.
+
+The room's door: the rest of the package imports from here, not from the files inside.
+"""
+
+from bifkit.inputs.checks import (
+    check_classes,
+    check_model,
+    check_X,
+    frozen,
+    like,
+    outputs,
+    predict_proba,
+    warn,
+)
+from bifkit.inputs.distilling import Distilled, NotFaithful, distill
+from bifkit.inputs.groups import resolve_groups
+from bifkit.inputs.rows import is_loader, rows_of, source, view
+
+__all__ = ["Distilled", "NotFaithful", "check_X", "check_classes", "check_model", "distill", "frozen", "is_loader",
+           "like", "outputs", "predict_proba", "resolve_groups", "rows_of", "source", "view", "warn"]

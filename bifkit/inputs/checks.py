@@ -1,0 +1,328 @@
+"""What is checked before anything is trained: the model, the data, the labels. Every error is raised here.
+
+An error says what was wrong, what was expected and what to do. Oddities that real data have (constant columns,
+duplicate columns, all-zero rows) work and give one warning together; so does a g that seems to return probabilities.
+"""
+
+import sys
+import warnings
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import nn
+
+
+def warn(message, category=UserWarning):
+    """A warning that points at the caller's own line, however deep in the package it arises.
+
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warn("odd")
+    >>> caught[0].filename.endswith("checks.py")
+    False
+    """
+    here, frame, level = str(Path(__file__).parents[1]), sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(here):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
+
+
+def check_model(model, device=None):
+    """The device to work on, after making sure that g is a torch module whose weights are all there.
+
+    >>> check_model(nn.Linear(3, 2))
+    device(type='cpu')
+    >>> check_model("a forest")
+    Traceback (most recent call last):
+    TypeError: BIF learns by gradients through g, so g must be a torch.nn.Module; got str. ...
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"BIF learns by gradients through g, so g must be a torch.nn.Module; got {type(model).__name__}. "
+            "A scikit-learn model cannot be differentiated: explain bifkit.distill(model, X), a torch model "
+            "that answers alike."
+        )
+    devices = {p.device for p in [*model.parameters(), *model.buffers()]} or {torch.device("cpu")}
+    if len(devices) > 1:
+        raise ValueError(f"g is spread over several devices ({', '.join(sorted(map(str, devices)))}); move it to one")
+    found = devices.pop()
+    if found.type == "meta":
+        raise ValueError("g is on the meta device and has no weights; load them first")
+    try:
+        wanted = found if device is None else torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(f"device must be torch's name of one, such as 'cpu' or 'cuda'; got {device!r}") from error
+    if wanted.type != found.type:
+        raise ValueError(f"g is on {found}, but device={device!r} was asked for: call model.to({device!r}) first")
+    return found
+
+
+def like(model):
+    """A tensor of the dtype and device g's inputs must have: ``x.to(like(g))`` (g may be float64, say).
+
+    >>> torch.ones(2).to(like(nn.Linear(3, 2).double())).dtype
+    torch.float64
+    """
+    weights = (p for p in chain(model.parameters(), model.buffers()) if p.is_floating_point())
+    return next(weights, torch.zeros(()))
+
+
+def check_X(X, *, width=None, feature_names=None, at_least=1):
+    """(float32 tensor (N, D), shape of one row, feature names, index) from a DataFrame, array or tensor.
+
+    >>> X, shape, names, index = check_X([[1, 2], [3, 4]], feature_names=["age", "pay"])
+    >>> X.dtype, shape, names, index
+    (torch.float32, (2,), ['age', 'pay'], None)
+    """
+    index = getattr(X, "index", None) if hasattr(X, "columns") else None
+    names = [str(c) for c in X.columns] if hasattr(X, "columns") else None
+    values = _float32(X)
+    if values.ndim < 2:
+        raise ValueError(f"X must have a row an instance and a column a feature; got shape {values.shape} "
+                         "(a single row is X[[i]] or X.iloc[[i]])")
+    if values.shape[0] == 0:
+        raise ValueError("X is empty: there is no row to explain")
+    if len(values) < at_least:
+        raise ValueError(f"X has {len(values)} row(s), fit needs at least {at_least}: explain(X) takes single rows")
+    shape, values = values.shape[1:], values.reshape(len(values), -1)
+    if values.shape[1] < 2:
+        raise ValueError(f"X has {'one' if values.shape[1] else 'no'} feature: importance is relative, "
+                         "so at least two are needed")
+    if not np.isfinite(values).all():
+        bad = np.flatnonzero(~np.isfinite(values).all(0))
+        first = names[bad[0]] if names else bad[0]
+        raise ValueError(f"X holds NaN or infinite values (first in column {first}, {len(bad)} columns in all): "
+                         "impute or drop them first")
+    if width is not None and values.shape[1] != width:
+        raise ValueError(f"X has {values.shape[1]} features, expected {width}")
+    if feature_names is not None:
+        names = [str(n) for n in feature_names]
+        if len(names) != values.shape[1]:
+            raise ValueError(f"feature_names has {len(names)} names for {values.shape[1]} features")
+    names = names or [f"x{i}" for i in range(values.shape[1])]
+    if len(set(names)) < len(names):
+        raise ValueError("feature names must differ from each other")
+    return torch.from_numpy(values), tuple(shape), names, index
+
+
+def _float32(X):
+    """Rows as float32, writable and in C order; copied only where they must be."""
+    values = X.detach().cpu() if isinstance(X, torch.Tensor) else np.asarray(X)
+    if any(kind in str(values.dtype) for kind in ("complex", "datetime", "timedelta")):
+        raise TypeError(f"X must be numeric and real; it holds {values.dtype}: turn that into numbers first")
+    if isinstance(values, torch.Tensor):
+        values = values.to(torch.float32).numpy()
+    elif values.dtype == object:
+        values = np.where(pd.isna(values), np.nan, values)  # pandas' NA is refused as what it is, a missing value
+    try:
+        with np.errstate(over="ignore"):  # a number too large for float32 becomes infinite, and is refused as that
+            return np.require(values, np.float32, ["C", "W"])
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"X must be numeric; encode text and categories first ({error})") from None
+
+
+def check_output(model, x, shape):
+    """Number of outputs of g, after one differentiable pass over a few rows.
+
+    >>> check_output(nn.Linear(3, 2), torch.zeros(5, 3), (3,))
+    2
+    >>> check_output(nn.Linear(3, 2), torch.zeros(5, 4), (4,))
+    Traceback (most recent call last):
+    ValueError: g cannot take rows of 4 features (...): give X the columns g was trained on, in their order
+    """
+    x = x[:4].clone().requires_grad_(True)
+    try:
+        out = model(x.view(-1, *shape).to(like(model)))
+    except (RuntimeError, ValueError, IndexError, TypeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"g cannot take rows of {int(np.prod(shape))} features ({reason}): "
+                         "give X the columns g was trained on, in their order") from None
+    if not isinstance(out, torch.Tensor) or out.ndim not in (1, 2) or len(out) != len(x):
+        got = f"shape {tuple(out.shape)} for {len(x)} rows" if isinstance(out, torch.Tensor) else type(out).__name__
+        raise ValueError(f"g must return one tensor of logits or predictions, (rows, outputs); got {got}")
+    if not out.isfinite().all():
+        raise ValueError("g returns NaN or infinite values: check its weights and the scale of X")
+    if not out.requires_grad or torch.autograd.grad(out.sum(), x, allow_unused=True)[0] is None:
+        raise ValueError("g's output does not depend differentiably on its input (a no_grad, argmax or detach inside?)")
+    return 1 if out.ndim == 1 else out.shape[1]
+
+
+def check_y(y, n, outputs, likelihood=None):
+    """(likelihood, tensor or None): what kind of target this is, decided by g's outputs and the labels' type.
+
+    >>> check_y([0, 1, 1], 3, outputs=2)
+    ('categorical', tensor([0, 1, 1]))
+    >>> check_y([0.5, 2.0, 1.0], 3, outputs=1)
+    ('regression', tensor([0.5000, 2.0000, 1.0000]))
+    """
+    if likelihood is not None and likelihood not in ("categorical", "binary", "regression"):
+        raise ValueError(f"likelihood must be categorical, binary or regression; got {likelihood!r}")
+    if outputs >= 2 and likelihood in ("binary", "regression"):
+        raise ValueError(f"likelihood={likelihood!r} needs a g with one output; this one has {outputs}")
+    if y is None:
+        if outputs == 1 and likelihood is None:
+            raise ValueError("g has one output and there is no y: say likelihood='binary' (a logit) or 'regression'")
+        return likelihood or "categorical", None
+    y = y.detach().cpu().numpy() if isinstance(y, torch.Tensor) else np.asarray(y)
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if y.shape != (n,):
+        raise ValueError(f"y has shape {y.shape}, X has {n} rows: give one label a row")
+    if y.dtype.kind not in "biuf":
+        raise TypeError(f"y must be class numbers 0..C-1 or float targets; got {y.dtype}: encode the labels first")
+    if y.dtype.kind == "f" and not np.isfinite(y).all():
+        raise ValueError("y holds NaN or infinite values")
+    whole = y.dtype.kind != "f" or bool((y == np.round(y)).all())
+    if likelihood is None:
+        zero_one = whole and set(np.unique(y).tolist()) <= {0, 1}
+        likelihood = "categorical" if outputs >= 2 else "binary" if zero_one or y.dtype.kind != "f" else "regression"
+    if likelihood == "regression":
+        return likelihood, torch.from_numpy(y.astype(np.float32))
+    classes = max(outputs, 2)
+    if not whole or y.min() < 0 or y.max() >= classes:
+        hint = "" if outputs > 1 else "; if g predicts a quantity, say likelihood='regression'"
+        raise ValueError(f"y must hold the class numbers 0..{classes - 1} that g predicts; "
+                         f"got values from {y.min()} to {y.max()}{hint}")
+    return likelihood, torch.from_numpy(y.astype(np.int64))
+
+
+def check_classes(classes, n_outputs):
+    """The classes to explain one by one, as numbers; None explains the decision as a whole.
+
+    >>> check_classes("each", 3), check_classes([2], 3), check_classes(None, 1)
+    ([0, 1, 2], [2], None)
+    """
+    if classes is None:
+        return None
+    if n_outputs < 2:
+        raise ValueError("classes= needs a g with a logit for each class; this one has one output, whose importance "
+                         "for one class is that for the other: leave classes out")
+    if isinstance(classes, str) and classes == "each":
+        return list(range(n_outputs))
+    numbers = [classes] if np.ndim(classes) == 0 else list(classes)
+    fine = all(isinstance(c, int | np.integer) and not isinstance(c, bool) and 0 <= c < n_outputs for c in numbers)
+    if not numbers or not fine or len(set(numbers)) < len(numbers):
+        raise ValueError(f"classes must be 'each', or class numbers from 0 to {n_outputs - 1}, none twice; "
+                         f"got {classes!r}")
+    return [int(c) for c in numbers]
+
+
+def warn_oddities(X, names, feature_groups=None):
+    """One warning that names constant columns, duplicate columns and all-zero rows, if there are any.
+
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     warn_oddities(torch.tensor([[1.0, 0.0], [1.0, 3.0]]), ["age", "pay"])
+    >>> print(caught[0].message)
+    the data have 1 constant column(s), e.g. age: BIF works on, duplicates share their importance
+    """
+    constant = (X == X[0]).all(0).numpy()
+    first, twins = {}, []
+    for start in range(0, X.shape[1], 64):  # a few columns at a time, next to each other in memory
+        for i, column in enumerate(X[:5000, start:start + 64].T.contiguous().numpy(), start):
+            j = first.setdefault(hash(column.tobytes()), i)  # columns equal here are compared in full
+            if i != j and not constant[i] and torch.equal(X[:, i], X[:, j]):
+                twins.append(i)
+    alone = feature_groups is None  # a blank pixel of a patch, or two alike, is no oddity
+    tell_oddities(names, np.flatnonzero(constant) if alone else [], twins if alone else [], int((X == 0).all(1).sum()))
+
+
+def tell_oddities(names, constant, twins, zero_rows):
+    """The warning itself, from the numbers of constant and of duplicate columns and the count of all-zero rows.
+
+    >>> tell_oddities(["age", "pay"], [], [], 0)  # nothing is odd
+    """
+    notes = [f"{len(which)} {kind} column(s), e.g. {names[int(which[0])]}"
+             for kind, which in (("constant", constant), ("duplicate", twins)) if len(which)]
+    if zero_rows:
+        notes.append(f"{zero_rows} all-zero row(s)")
+    if notes:
+        warn("the data have " + ", ".join(notes) + ": BIF works on, duplicates share their importance")
+
+
+@torch.no_grad()
+def outputs(g, X, *, batch_size=8192):
+    """What g returns for all rows, batch by batch: (N, C).
+
+    >>> outputs(nn.Identity(), torch.ones(5, 2), batch_size=2).shape
+    torch.Size([5, 2])
+    """
+    found = None
+    with torch.no_grad():
+        for i in range(0, len(X), batch_size):
+            part = g(X[i:i + batch_size])
+            if found is None:  # one block from the start: parts that are kept would split the memory of the next ones
+                found = part.new_empty(len(X), *part.shape[1:])
+            found[i:i + len(part)] = part
+    return found
+
+
+def warn_probabilities(output, likelihood):
+    """One warning when the outputs (N, C) of a classifier look like probabilities: BIF takes them for logits.
+
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     warn_probabilities(torch.tensor([[0.2, 0.8], [0.7, 0.3]]), "categorical")
+    >>> print(caught[0].message)
+    g must return logits, but its outputs look like probabilities (all in [0, 1], rows sum to 1): ...
+    """
+    if likelihood != "regression" and look_like_probabilities(output):
+        several = output.shape[1] > 1
+        warn(f"g must return logits, but its outputs look like probabilities (all in [0, 1]"
+             f"{', rows sum to 1' if several else ''}): leave out its last {'softmax' if several else 'sigmoid'}, "
+             f"or let it return torch.{'log' if several else 'logit'} of them")
+
+
+def look_like_probabilities(output) -> bool:
+    """Whether outputs (N, C) all lie in [0, 1], and those of a row sum to one where there are several.
+
+    >>> look_like_probabilities(torch.tensor([[0.2, 0.8]])), look_like_probabilities(torch.tensor([[0.2, 0.9]]))
+    (True, False)
+    """
+    inside = bool(output.min() >= 0 and output.max() <= 1)
+    return inside and (output.shape[1] == 1 or bool((output.sum(1) - 1).abs().max() <= 1e-3))
+
+
+@contextmanager
+def frozen(model):
+    """g in eval mode without weight gradients inside, and exactly as it was outside.
+
+    >>> g = nn.Linear(3, 2)
+    >>> with frozen(g):
+    ...     g.training, g.weight.requires_grad
+    (False, False)
+    >>> g.training, g.weight.requires_grad
+    (True, True)
+    """
+    modes = [(m, m.training) for m in model.modules()]
+    grads = [(p, p.requires_grad) for p in model.parameters()]
+    try:
+        model.eval()
+        for p, _ in grads:
+            p.requires_grad_(False)
+        yield model
+    finally:
+        for m, mode in modes:
+            m.training = mode
+        for p, flag in grads:
+            p.requires_grad_(flag)
+
+
+@torch.no_grad()
+def predict_proba(model, X, *, batch_size=8192) -> np.ndarray:
+    """Class probabilities (N, C); a model with one logit gives two columns.
+
+    >>> predict_proba(nn.Linear(2, 1), np.zeros((3, 2))).shape
+    (3, 2)
+    """
+    X = torch.as_tensor(np.require(np.asarray(X), requirements="W"), dtype=torch.float32)
+    with frozen(model):  # a prediction must not move BatchNorm's statistics
+        out = torch.cat([model(X[i:i + batch_size].to(like(model))) for i in range(0, len(X), batch_size)])
+    out = out.float().cpu()
+    if out.ndim == 1 or out.shape[1] == 1:
+        p = torch.sigmoid(out.view(-1, 1))
+        return torch.cat([1 - p, p], 1).numpy()
+    return out.softmax(1).numpy()

@@ -1,0 +1,57 @@
+"""Importance laid over an image."""
+
+import numpy as np
+from matplotlib.colors import ListedColormap, to_rgb
+
+from bifkit.inputs.groups import resolve_groups
+from bifkit.plots import canvas
+
+
+def _array(values):
+    return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
+
+
+def _grey(image, shape):
+    """The image as (H, W): colours become their luminance, a flat one takes ``shape``, or is square."""
+    image = np.squeeze(_array(image).astype(float))
+    if image.ndim == 3:
+        image = np.moveaxis(image, 0, -1) if image.shape[0] in (3, 4) and image.shape[2] != 3 else image
+        image = image[..., :3] @ [0.299, 0.587, 0.114] if image.shape[2] in (3, 4) else image
+    if image.ndim == 1 and shape is None and int(image.size**0.5) ** 2 == image.size:
+        shape = (int(image.size**0.5),) * 2
+    if image.ndim not in (1, 2) or image.ndim == 1 and shape is None or shape and image.size != np.prod(shape):
+        raise ValueError(f"image has shape {image.shape}: give (H, W), (H, W, 3), or a flat one with "
+                         f"shape=(height, width){f', not {shape}' if shape else ''}")
+    return image.reshape(shape) if shape else image
+
+
+def overlay(image, posterior, *, groups=None, shape=None, ax=None, color=canvas.RED, opacity=0.8):
+    """One row's mean importance as a veil over its image: the clearer the image, the less it matters there.
+
+    ``image`` is (H, W), (H, W, 3) or flat with ``shape``; ``posterior`` that row's own (``rows[3]``). ``groups`` (D,)
+    gives each pixel its patch (or as in the fit: a dict, lists); without it each pixel has an importance of its own.
+
+    >>> from bifkit import Posterior
+    >>> overlay(np.eye(2), Posterior([3.0, 1.0]), groups=[0, 0, 1, 1]).images[1].get_array().tolist()
+    [[0.75, 0.75], [0.25, 0.25]]
+    """
+    if len(posterior) != 1:
+        raise ValueError(f"an overlay shows one row, and this posterior has {len(posterior)}: give posterior[number]")
+    grey, mean = _grey(image, shape), np.ravel(posterior.mean)
+    if groups is not None and not isinstance(groups, dict) and np.ndim(_array(groups[0])) == 0 or np.ndim(groups) == 2:
+        groups = np.ravel(_array(groups))
+    patch = resolve_groups(groups, [f"x{i}" for i in range(grey.size)])[0]
+    if patch.max() + 1 != len(mean):
+        parts = "pixels" if groups is None else "patches"
+        raise ValueError(f"{len(mean)} importances for {patch.max() + 1} {parts}: give groups= as in the fit, and the "
+                         "image whose row this is")
+    ax = canvas.axes(ax, (4, 3.2))
+    low, high = float(grey.min()), float(grey.max())  # black becomes grey below, or the veil would not show on it
+    ax.imshow(grey, cmap="gray", vmin=low - (high - low), vmax=high, interpolation="nearest")
+    veil = ListedColormap([(*to_rgb(color), opacity * i / 255) for i in range(256)])
+    shown = ax.imshow(mean[patch].reshape(grey.shape), cmap=veil, vmin=0, interpolation="nearest")
+    ax.set_xticks([])
+    ax.set_yticks([])
+    ax.spines[:].set_visible(False)
+    ax.figure.colorbar(shown, ax=ax, label=f"mean importance of a {'pixel' if groups is None else 'patch'}", shrink=0.8)
+    return ax

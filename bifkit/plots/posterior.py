@@ -1,0 +1,182 @@
+"""Figures of one distribution: its importances with intervals, their order, their shape.
+
+A local posterior is averaged over its rows (``to_global``), and the figure says so; figures of rows are in
+:mod:`bifkit.plots.rows`. What is cut off is said on the axis.
+"""
+
+import numpy as np
+from scipy import stats
+
+from bifkit import dirichlet
+from bifkit.display import short
+from bifkit.plots.canvas import BLUE, GREY, axes, cut, name_ticks, room, slant
+
+
+def note(posterior, shown, which="first") -> str:
+    """The second line of an axis label: what was left out, what was averaged.
+
+    >>> from bifkit import Posterior
+    >>> note(Posterior([[3.0, 1.0], [1.0, 3.0]]), 1)
+    '\\nfirst 1 of 2 features, 2 rows averaged'
+    """
+    rows = f"{len(posterior)} rows averaged" if len(posterior) > 1 else ""
+    part = cut(shown, len(posterior.feature_names), which)
+    said = ", ".join(filter(None, (part and f"{part} features", rows)))
+    return f"\n{said}" if said else ""
+
+
+def percent(prob) -> str:
+    """A probability as one says it.
+
+    >>> percent(0.95), percent(0.997)
+    ('95%', '99.7%')
+    """
+    return f"{100 * prob:g}%"
+
+
+def whiskers(ax, y, frame, *, color=BLUE, marker="o", label=None):
+    """A point at each mean and a line over its interval, at heights ``y``; ``frame`` as of ``Posterior.to_frame``.
+
+    >>> from bifkit import Posterior
+    >>> len(whiskers(axes(), [0, 1], Posterior([3.0, 1.0]).to_frame()).lines)
+    1
+    """
+    ax.hlines(y, frame["lower"], frame["upper"], color=color, alpha=0.5, lw=3)
+    ax.plot(frame["mean"], y, marker, color=color, ms=6, label=label)
+    return ax
+
+
+def names_down(ax, names):
+    """Names on the y axis, the first on top.
+
+    >>> ax = axes(); names_down(ax, ["a", "b"]); bool(ax.yaxis_inverted())
+    True
+    """
+    name_ticks(ax.yaxis, np.arange(len(names)), names)
+    ax.set_ylim(len(names) - 0.5, -0.5)
+    ax.grid(axis="x", alpha=0.3)
+    ax.set_axisbelow(True)
+
+
+def importances(posterior, *, ax=None, prob=0.95, top=15, color=BLUE, sort=True, label=None):
+    """Posterior means with credible intervals, the most important on top.
+
+    >>> from bifkit import Posterior
+    >>> importances(Posterior([3.0, 1.0], ["age", "sex"])).get_yticklabels()[0].get_text()
+    'age'
+    """
+    frame = posterior.to_global().to_frame(prob)
+    if sort:
+        frame = frame.sort_values("mean", ascending=False, kind="stable")
+    frame = frame.head(top)
+    ax = axes(ax, (6 + room(frame.index), 0.9 + 0.28 * len(frame)))
+    whiskers(ax, np.arange(len(frame)), frame, color=color, label=label)
+    names_down(ax, frame.index)
+    ax.set_xlim(left=0)
+    ax.set_xlabel(f"importance (mean and {percent(prob)} interval){note(posterior, len(frame))}")
+    return ax
+
+
+def bars(posterior, *, ax=None, relevant=(), color=BLUE, title=None, top=30):
+    """Posterior mean and one standard deviation as bars, in the features' order (the paper's Figure 2).
+
+    ``relevant`` are positions of features; the others are grey. Of more than ``top`` features the heaviest are shown.
+
+    >>> from bifkit import Posterior
+    >>> len(bars(Posterior([3.0, 1.0])).patches)
+    2
+    """
+    one = posterior.to_global()
+    keep = np.sort(np.argsort(-one.mean, kind="stable")[:top])
+    names, mean, sd = [one.feature_names[i] for i in keep], one.mean[keep], one.sd[keep]
+    crowded = sum(len(n) for n in short(names, 26)) > 60
+    below, slanted = slant(names) if crowded else (0, {})
+    ax, x = axes(ax, (max(6, 1 + 0.25 * len(keep)) if crowded else 6, 2.6 + below)), np.arange(len(keep))
+    colors = [color if i in relevant or not len(relevant) else GREY for i in keep]
+    low = np.minimum(sd, mean)  # a bar's whisker must not leave the simplex
+    ax.bar(x, mean, yerr=[low, sd], color=colors, capsize=3 if len(keep) <= 15 else 1,
+           error_kw={"lw": 1, "ecolor": ax.xaxis.label.get_color()})
+    name_ticks(ax.xaxis, x, names, **slanted)
+    ax.set_ylim(bottom=0)
+    ax.set_ylabel("importance (mean and sd)")
+    ax.set_xlabel(note(posterior, len(keep), "heaviest").strip())
+    if title:
+        ax.set_title(title, loc="left")
+    return ax
+
+
+def probability_top(posterior, k=None, *, ax=None, top=15, color=BLUE):
+    """Probability of each feature to be among the ``k`` most important, the surest on top.
+
+    ``k`` is five unless given, or half of the features where they are fewer than ten. For a local posterior it is the
+    probability in a row picked at random. The dotted line is k / D, the probability of each if all mattered alike.
+
+    >>> from bifkit import Posterior
+    >>> ax = probability_top(Posterior([8.0, 1.0, 1.0], ["age", "sex", "pay"])); ax.get_yticklabels()[0].get_text()
+    'age'
+    """
+    D, N = len(posterior.feature_names), len(posterior)
+    k = min(5, max(1, D // 2)) if k is None else k
+    draws = max(50, 20_000 // N)  # errors average out over rows
+    chance = dirichlet.probability_top(posterior.alpha, k, draws=draws, temperature=posterior.temperature)
+    chance = np.atleast_2d(chance).mean(0)
+    mean = np.atleast_2d(posterior.mean).mean(0)
+    order = np.lexsort((-mean, -chance))[:top]  # among equal probabilities the heavier first
+    names = [posterior.feature_names[i] for i in order]
+    ax, y = axes(ax, (6 + room(names), 1.1 + 0.28 * len(order))), np.arange(len(order))
+    ax.barh(y, chance[order], 0.7, color=color)
+    for i, p in zip(y, chance[order], strict=True):
+        ax.text(1.02, i, f"{p:.2f}", va="center", fontsize=8)
+    ax.axvline(k / D, color=GREY, ls=":", lw=1.2)
+    names_down(ax, names)
+    ax.set_xlim(0, 1.12)  # the numbers stand in a column of their own
+    ax.set_xticks(np.linspace(0, 1, 6))
+    most = f"among the {k} most important" if k > 1 else "the most important"
+    part = cut(len(order), D)
+    part = ", ".join(filter(None, (part and f"{part} features", f"in a row picked from {N}" if N > 1 else "")))
+    ax.set_xlabel(f"probability of being {most}\n(dotted: {k / D:.2g}, if all mattered alike)\n{part}".strip())
+    return ax
+
+
+def _curve(a, b, right, points=300):
+    """(x, density / its largest) of Beta(a, b) between 0 and ``right``.
+
+    Densities with a < 1 or b < 1 are infinite at an end: there the curve starts a step beside it, and stays level.
+    """
+    step = right / points
+    x = np.concatenate([np.linspace(0, right, points), stats.beta.ppf(np.linspace(0.001, 0.999, points), a, b)])
+    x = np.unique(np.clip(np.nan_to_num(x), 0, right))  # the quantiles follow a peak narrower than the grid
+    log = stats.beta.logpdf(np.clip(x, step if a < 1 else 0, 1 - step if b < 1 else 1), a, b)
+    return x, np.exp(log - log.max())
+
+
+def ridge(posterior, *, ax=None, prob=0.95, top=10, color=BLUE):
+    """The whole distribution of each importance, one below the other: the Beta marginals in closed form.
+
+    Each curve has its own height, since a feature that surely does not matter piles up at zero, beyond any common
+    scale. Dark is the credible interval, the dot the mean.
+
+    >>> from bifkit import Posterior
+    >>> len(ridge(Posterior([3.0, 0.2], ["age", "sex"])).get_yticklabels())
+    2
+    """
+    one = posterior.to_global()
+    order = np.argsort(-one.mean, kind="stable")[:top]
+    names, a = [one.feature_names[i] for i in order], one.alpha[order]
+    b = one.alpha.sum() - a
+    lower, upper = (bound[order] for bound in one.interval(prob))
+    right = min(1.0, 1.05 * float(stats.beta.ppf(0.995, a, b).max()))
+    ax = axes(ax, (6 + room(names), 1.2 + 0.42 * len(order)))
+    for i in range(len(order)):
+        x, height = _curve(a[i], b[i], right)
+        edge, inside = i - 0.88 * height, (x >= lower[i]) & (x <= upper[i])
+        ax.fill_between(x, i, edge, color=color, alpha=0.2, lw=0)
+        ax.fill_between(x, i, edge, where=inside, color=color, alpha=0.5, lw=0)
+        ax.plot(x, edge, color=color, lw=1)
+    ax.plot(one.mean[order], np.arange(len(order)), "o", color=color, ms=5, mec="white", zorder=3, clip_on=False)
+    names_down(ax, names)
+    ax.set_ylim(len(order) - 0.8, -1)
+    ax.set_xlim(0, right)
+    ax.set_xlabel(f"importance (dot: mean, dark: {percent(prob)} interval)\ndensity, each curve to its own height"
+                  f"{note(posterior, len(order))}")
+    return ax

@@ -1,0 +1,162 @@
+"""Figures of a local posterior's rows: all of them as a heat map, or one next to its values."""
+
+import numbers
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from scipy.cluster import hierarchy
+
+from bifkit.display import short
+from bifkit.plots.canvas import BLUE, SKY, axes, cut, name_ticks, plain, room, slant
+from bifkit.plots.posterior import names_down, note, percent
+
+LABELS = 40  # rows of a heat map that all carry their label
+
+
+def _need_rows(posterior, what):
+    if not posterior.is_local:
+        raise ValueError(f"{what} needs a posterior for each row, and this one is global: explain rows with LocalBIF, "
+                         "or draw plots.importances")
+
+
+def _row_labels(index):
+    return [" / ".join(map(str, i)) for i in index] if index.nlevels > 1 else [str(i) for i in index.astype(str)]
+
+
+def _row_order(mean, names, sort):
+    """Order of rows: their own, like beside like, or by one feature; and how to say so."""
+    if sort is None:
+        return np.arange(len(mean)), ""
+    if isinstance(sort, str) and sort in names:
+        return np.argsort(-mean[:, names.index(sort)], kind="stable"), f"by {short([sort], 20)[0]}"
+    if sort != "similar":
+        raise ValueError(f"sort must be None, 'similar' or the name of a feature; got {sort!r}")
+    if len(mean) < 3:
+        return np.arange(len(mean)), "similar ones together"
+    tree = hierarchy.linkage(np.sqrt(mean), "average", optimal_ordering=len(mean) <= 500)  # Hellinger distance
+    return hierarchy.leaves_list(tree), "similar ones together"
+
+
+def heatmap(posterior, *, ax=None, rows=40, top=20, sort=None):
+    """Rows x features of a local posterior's means.
+
+    ``sort``: None keeps the rows' order, "similar" puts rows with like explanations together (average linkage), the
+    name of a feature puts the rows that rest on it on top.
+
+    >>> from bifkit import Posterior
+    >>> heatmap(Posterior([[3.0, 1.0], [1.0, 3.0]])).get_xlabel()
+    'feature'
+    """
+    _need_rows(posterior, "a heat map")
+    keep, mean = np.sort(np.argsort(-posterior.mean.mean(0), kind="stable")[:top]), posterior.mean[:rows]
+    order, how = _row_order(mean, posterior.feature_names, sort)
+    names = [posterior.feature_names[i] for i in keep]
+    labels = [_row_labels(posterior.index[:rows])[i] for i in order]
+    n, (below, slanted) = len(mean), slant(names)
+    body = min(max(1.2, 0.14 * n), 8)  # many rows get thinner, not the page longer
+    ax = axes(ax, (max(2.5, 0.4 * len(keep)) + 1.5 + room(labels, 20) + below / 3, body + below + 0.4))
+    image = ax.imshow(mean[order][:, keep], aspect="auto", cmap="viridis", vmin=0, interpolation="nearest")
+    name_ticks(ax.xaxis, range(len(keep)), names, **slanted)
+    shown = np.arange(n) if n <= LABELS else np.unique(np.linspace(0, n - 1, 10).astype(int))
+    name_ticks(ax.yaxis, shown, [labels[i] for i in shown], width=20, fontsize=7 if n > 15 else 9)
+    part = cut(len(keep), len(posterior.feature_names), "heaviest")
+    ax.set_xlabel(f"feature ({part})" if part else "feature")
+    said = ", ".join(filter(None, (cut(n, len(posterior)), how)))
+    ax.set_ylabel(f"instance ({said})" if said else "instance", **plain([said]))
+    ax.figure.colorbar(image, ax=ax, label="mean importance", shrink=0.8)
+    return ax
+
+
+def _position(index, label):
+    """Number of the row that ``label`` names: a label of the index, or else a number."""
+    if label in index:
+        found = index.get_loc(label)
+        if not isinstance(found, numbers.Integral):
+            raise ValueError(f"{label!r} labels more than one row: choose one with posterior[number]")
+        return int(found)
+    if isinstance(label, numbers.Integral) and -len(index) <= label < len(index):
+        return int(label) % len(index)
+    raise ValueError(f"no row {label!r}: give a label of posterior.index, such as {index[0]!r}, or a row number below "
+                     f"{len(index)}")
+
+
+def _line_of(values, index, number):
+    """The line of a frame or matrix that belongs to row ``number`` of a posterior with this index."""
+    if len(values) == 1:
+        return 0
+    if number is None:
+        raise ValueError(f"values has {len(values)} rows: give the one explained, or row(posterior, values, label)")
+    labels = getattr(values, "index", None)
+    # a posterior whose rows were only numbered knows no labels: its rows are the table's, in order
+    numbered = index.equals(pd.RangeIndex(len(index)))
+    if len(values) == len(index) and (labels is None or numbered or labels.equals(index)):
+        return number
+    if labels is None or not labels.is_unique or index[number] not in labels:
+        raise ValueError(f"values has {len(values)} rows and the posterior {len(index)}, and no label tells which is "
+                         f"row {index[number]!r}: give the table that was explained, or that row alone")
+    return labels.get_loc(index[number])
+
+
+def _values(values, names, index, number):
+    """{feature: value} of one row of what the caller gave: a frame, series, mapping, matrix or vector."""
+    if isinstance(values, pd.DataFrame):
+        values = values.iloc[_line_of(values, index, number)]
+    if isinstance(values, Mapping | pd.Series):
+        found = {str(name): value for name, value in values.items()}
+        if not set(found) & set(names):
+            raise ValueError(f"values has none of the posterior's features: it has {', '.join(list(found)[:4])}, the "
+                             f"posterior {', '.join(names[:4])}")
+        return found
+    array = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
+    if array.ndim == 2:
+        array = array[_line_of(array, index, number)]
+    if array.shape != (len(names),):
+        raise ValueError(f"values must hold one value for each of the {len(names)} features; got shape {array.shape} "
+                         "(for groups of features give a dict of group name to value)")
+    return dict(zip(names, array.tolist(), strict=True))
+
+
+def _written(value):
+    """A value as one writes it: 4 digits of a number, at most 18 letters of a text."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
+        return short([value], 18)[0]
+    whole = np.isfinite(value) and (value == int(value) or abs(value) >= 1e4)
+    return f"{value:,.0f}" if whole and abs(value) < 1e9 else f"{value:.4g}"
+
+
+def row(posterior, values, label=None, *, ax=None, prob=0.95, top=12, color=SKY):
+    """One row's explanation next to its values: ``name = value``, mean as a bar, credible interval as a line.
+
+    ``posterior`` is a row's own (``rows[3]``), or a local one with ``label``: a label of its index, or a row number.
+    ``values`` is that row (series, dict, vector) or the table it stands in (frame, matrix); features it lacks, such as
+    groups, go without a value.
+
+    >>> from bifkit import Posterior
+    >>> rows = Posterior([[3.0, 1.0], [1.0, 3.0]], ["age", "sex"], index=["Ann", "Bob"])
+    >>> row(rows, {"age": 39, "sex": "f"}, "Ann").get_yticklabels()[0].get_text()
+    'age = 39'
+    """
+    number = None
+    if label is not None:
+        _need_rows(posterior, f"row {label!r}")
+        number = _position(posterior.index, label)
+    elif posterior.is_local:
+        if len(posterior) != 1:
+            raise ValueError(f"this posterior has {len(posterior)} rows: say which, row(posterior, values, label)")
+        number, label = 0, posterior.index[0]
+    one = posterior if number is None else posterior[number]
+    found = _values(values, one.feature_names, posterior.index, number)
+    frame = one.to_frame(prob).sort_values("mean", ascending=False, kind="stable").head(top)
+    names = [f"{name} = {_written(found[full])}" if full in found else name
+             for full, name in zip(frame.index, short(frame.index, 26), strict=True)]
+    ax, y = axes(ax, (6 + room(names, 50), 0.9 + 0.3 * len(frame))), np.arange(len(frame))
+    ax.barh(y, frame["mean"], 0.65, color=color)
+    ax.hlines(y, frame["lower"], frame["upper"], color=BLUE, lw=1.5)
+    names_down(ax, names)
+    ax.set_xlim(left=0)
+    ax.set_xlabel(f"importance (mean and {percent(prob)} interval){note(one, len(frame))}")
+    if label is not None:
+        title = f"row {_row_labels(posterior.index[[number]])[0]}"
+        ax.set_title(title, loc="left", **plain([title]))
+    return ax

@@ -1,0 +1,1 @@
+"""The models that the studies explain: classifiers, private ones, fair ones."""

@@ -1,0 +1,1 @@
+"""Runs the studies and notebooks, keeps and shows their results."""

@@ -1,0 +1,82 @@
+"""What an unfinished command has finished, so that an interrupted ``make reproduce`` resumes.
+
+The attempt is a folder: the studies keep their finished runs in it (``BIF_ATTEMPT``), and each notebook has a
+note of the seconds spent on it and, once it has ended, of the code and text it ended with. The folder goes
+when the command ends well, so no finished attempt ever counts for a later one.
+"""
+
+import contextlib
+import hashlib
+import json
+import threading
+import time
+from pathlib import Path
+
+from experiments.runner import provenance
+from experiments.runner.files import discard, write_text
+
+
+class Attempt:
+    """The folder of one command.
+
+    >>> from experiments.runner import paths
+    >>> attempt = Attempt(paths.build() / "doctest_attempt")
+    >>> with attempt.clock(paths.root() / "LICENSE"):
+    ...     pass
+    >>> attempt.resumed, attempt.done(paths.root() / "LICENSE"), attempt.seconds(paths.root() / "LICENSE")
+    (False, True, 0.0)
+    >>> attempt.finish()
+    """
+
+    def __init__(self, folder: Path):
+        self.folder, self.resumed = Path(folder), Path(folder).exists()
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def done(self, notebook: Path) -> bool:
+        """Whether it has ended, with the code and the text it has now."""
+        return self._noted(notebook)["state"] == _state(notebook)
+
+    def seconds(self, notebook: Path) -> float:
+        """Spent on it so far, interrupted executions included."""
+        return self._noted(notebook)["seconds"]
+
+    @contextlib.contextmanager
+    def clock(self, notebook: Path):
+        """Around its execution: notes the seconds as they pass, and at the end that it has ended."""
+        state, before = _state(notebook), self.seconds(notebook)
+        start, ended = time.monotonic(), threading.Event()
+
+        def note(state=""):
+            entry = {"seconds": round(before + time.monotonic() - start, 1), "state": state}
+            write_text(json.dumps(entry), self._file(notebook))
+
+        def tick():
+            while not ended.wait(2):
+                note()
+
+        thread = threading.Thread(target=tick, daemon=True)
+        thread.start()
+        try:
+            yield
+        except BaseException:
+            state = ""
+            raise
+        finally:
+            ended.set()
+            thread.join()
+            note(state)
+
+    def finish(self) -> None:
+        """All done: nothing of it counts for the next attempt."""
+        discard(self.folder)
+
+    def _file(self, notebook):
+        return self.folder / f"{notebook.stem}.json"
+
+    def _noted(self, notebook):
+        file = self._file(notebook)
+        return json.loads(file.read_text()) if file.exists() else {"seconds": 0.0, "state": ""}
+
+
+def _state(notebook):
+    return hashlib.sha256(provenance.fingerprint().encode() + notebook.read_bytes()).hexdigest()

@@ -1,0 +1,99 @@
+"""Files that are whole or not there, and processes that don't outlive the command they belong to.
+
+A kill while a file is written must leave the old one or the new one, never half of one. A killed command's
+workers must not train on beside the next one's.
+"""
+
+import contextlib
+import os
+import shutil
+import threading
+import time
+from pathlib import Path
+
+import pandas as pd
+
+from bifkit.storage import write_bytes
+
+
+def write_text(text: str, file: Path) -> None:
+    """The same for text, as UTF-8 with plain line ends.
+
+    >>> from experiments.runner import paths
+    >>> write_text("x", paths.build() / "doctest.txt")
+    >>> (paths.build() / "doctest.txt").read_text()
+    'x'
+    """
+    write_bytes(text.encode(), file)
+
+
+def write_csv(frame: pd.DataFrame, file: Path) -> None:
+    """A frame as csv, whole or not at all.
+
+    >>> from experiments.runner import paths
+    >>> write_csv(pd.DataFrame({"a": [1]}), paths.build() / "doctest.csv")
+    >>> (paths.build() / "doctest.csv").read_text()
+    'a\\n1\\n'
+    """
+    write_text(frame.to_csv(index=False, lineterminator="\n"), file)
+
+
+def discard(folder: Path) -> None:
+    """Remove a folder in one step: a kill meanwhile must not leave half of it under its name.
+
+    >>> from experiments.runner import paths
+    >>> discard(paths.build() / "never there")
+    """
+    folder = Path(folder)
+    if folder.exists():
+        trash = folder.with_name(f".trash-{folder.name}-{os.getpid()}")
+        os.replace(folder, trash)
+        shutil.rmtree(trash, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def locked(folder: Path, *, alone: bool = False, busy: str = ""):
+    """Hold a folder's lock, shared or ``alone``; when a process dies, however it dies, the system lets go.
+
+    Waits for its turn, or raises RuntimeError with the words ``busy`` if there are any.
+
+    >>> from experiments.runner import paths
+    >>> with locked(paths.build() / "doctest_lock", alone=True):
+    ...     pass
+    """
+    try:
+        import fcntl  # not on every system; without it a killed command's last run may be trained twice
+    except ImportError:
+        yield
+        return
+    folder = Path(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with open(folder.with_name(f".{folder.name}.lock"), "a") as file:
+        try:
+            fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | (fcntl.LOCK_NB if busy else 0))
+        except BlockingIOError:
+            raise RuntimeError(busy) from None
+        yield
+
+
+_watched = set()
+
+
+def end_with(parent: int) -> None:
+    """Called in a worker: this process ends as soon as its parent has; nothing in the parent itself.
+
+    >>> end_with(os.getpid())
+    """
+    if os.getpid() == parent:
+        return
+    if os.getppid() != parent:
+        os._exit(1)
+
+    def watch():
+        while os.getppid() == parent:
+            time.sleep(0.2)
+        os._exit(1)
+
+    if parent not in _watched:
+        _watched.add(parent)
+        threading.Thread(target=watch, daemon=True).start()

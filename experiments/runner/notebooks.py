@@ -1,0 +1,271 @@
+"""Executes the notebooks in order, through papermill: ``python -m experiments.runner.notebooks`` behind the Makefile.
+
+``--profile paper`` (the default) trains everything anew at the paper's size, ``--profile smoke`` at toy size
+with all output in ``build/smoke``; ``--replay`` trains nothing and redraws from ``results/``; ``--in-place``
+replays and saves the notebooks themselves, cleaned, for committing. ``--only 01,03`` takes some of them.
+With ``BIF_CLUSTER`` the notebooks are executed here, their runs trained on that Dask cluster.
+
+*Parameters.* Each notebook is given ``recompute`` and ``profile`` and must declare them in its cell tagged
+``parameters``: papermill only warns about a name that a notebook does not know, this runner refuses to start.
+
+*Failure.* A notebook is written under a temporary name and moved into ``build/notebooks`` when all of its
+cells have run: behind a failure there is no output, neither a new nor an old one. The others are not started.
+
+*Interruption.* Finished runs are kept in the attempt's folder, ``build/cache/<profile>``, as long as it is
+unfinished, and finished notebooks are not executed again; a new attempt starts from nothing.
+"""
+
+import argparse
+import contextlib
+import os
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+import nbformat
+import pandas as pd
+
+from experiments.runner import board, cluster, paths
+from experiments.runner import scoreboard as paper
+from experiments.runner.attempt import Attempt
+from experiments.runner.files import discard, locked, write_csv, write_text
+from experiments.runner.progress import Bar
+
+KERNEL = "python3"
+METADATA = {"kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": KERNEL},
+            "language_info": {"name": "python"}}
+
+
+class NotebookFailed(RuntimeError):
+    """A notebook could not be executed to its end; the message holds the cell and its error.
+
+    >>> issubclass(NotebookFailed, RuntimeError)
+    True
+    """
+
+
+def select(folder: Path, only: str | None = None) -> list[Path]:
+    """The numbered notebooks of a folder in order, all or those whose numbers ``only`` lists.
+
+    >>> select(paths.notebooks(), "98,99")
+    Traceback (most recent call last):
+    ...
+    ValueError: there is no notebook 98, 99: ...
+    """
+    found = {file.name[:2]: file for file in sorted(folder.glob("[0-9][0-9]_*.ipynb"))}
+    wanted = [word.strip().zfill(2) for word in only.split(",") if word.strip()] if only else list(found)
+    if missing := [number for number in wanted if number not in found]:
+        raise ValueError(f"there is no notebook {', '.join(missing)}: there are {', '.join(found) or 'none'}")
+    return [found[number] for number in sorted(set(wanted))]
+
+
+def check_parameters(notebook: Path, parameters: dict) -> None:
+    """Refuse a notebook that does not declare every parameter it is to be given.
+
+    >>> check_parameters(paths.root() / "README.md", {})
+    """
+    import papermill
+
+    known = papermill.inspect_notebook(str(notebook)) if parameters else {}
+    if unknown := sorted(set(parameters) - set(known)):
+        raise ValueError(f"{notebook.name} does not know the parameters {unknown}, only {sorted(known)}: "
+                         "declare them in its cell tagged parameters")
+
+
+def execute(notebook: Path, output: Path, parameters: dict) -> None:
+    """Execute one notebook; ``output`` exists afterwards only when every cell has run.
+
+    >>> execute(Path("nosuch.ipynb"), paths.build() / "never.ipynb", {})
+    Traceback (most recent call last):
+    ...
+    FileNotFoundError: ...
+    """
+    import papermill
+
+    from experiments.runner.kernels import AsyncSocketKernelManager
+
+    partial = output.with_name(f".{output.stem}.partial.ipynb")
+    output.unlink(missing_ok=True)
+    try:
+        papermill.execute_notebook(str(notebook), str(partial), parameters=parameters, kernel_name=KERNEL,
+                                   cwd=str(notebook.parent), progress_bar=False, log_output=False,
+                                   request_save_on_cell_execute=False, autosave_cell_every=0,
+                                   kernel_manager_class=AsyncSocketKernelManager,
+                                   extra_arguments=["--IPKernelApp.log_level=50"])  # no chatter on stderr
+        os.replace(partial, output)
+    except papermill.PapermillExecutionError as error:
+        trace = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error.traceback)) or f"{error.ename}: {error.evalue}"
+        where = f"{notebook.name}, cell [{error.exec_count - bool(parameters)}]"  # one cell was injected
+        raise NotebookFailed(f"{where}:\n{error.source}\n\n{trace}\n\n{where} failed") from None
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def clean(file: Path) -> nbformat.NotebookNode:
+    """An executed notebook as it is committed: no timings, no injected cell, no widgets, counts from 1.
+
+    >>> node = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1", execution_count=7)])
+    >>> nbformat.write(node, paths.build() / "doctest.ipynb")
+    >>> clean(paths.build() / "doctest.ipynb").cells[0].execution_count
+    1
+    """
+    node = nbformat.read(file, as_version=4)
+    node.cells = [c for c in node.cells if "injected-parameters" not in c.metadata.get("tags", [])]
+    node.metadata = nbformat.from_dict(METADATA)
+    count = 0
+    for cell in node.cells:
+        cell.metadata = nbformat.from_dict({k: v for k, v in cell.metadata.items() if k == "tags" and v})
+        if cell.cell_type != "code":
+            continue
+        if cell.source.strip():
+            count += 1
+            cell.execution_count = count
+        for out in cell.outputs:
+            if "execution_count" in out:
+                out.execution_count = cell.execution_count
+            out.get("data", {}).pop("application/vnd.jupyter.widget-view+json", None)
+    return node
+
+
+def use_own_kernel() -> None:
+    """Make sure that the kernel ``python3`` is this interpreter, whatever the reader has installed elsewhere.
+
+    >>> use_own_kernel()
+    """
+    from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
+
+    os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"
+    try:
+        command = KernelSpecManager().get_kernel_spec(KERNEL).argv[0]
+    except NoSuchKernel:
+        command = "nothing"
+    if os.path.isabs(command) and not os.path.samefile(command, sys.executable) or command == "nothing":
+        raise RuntimeError(f"the kernel {KERNEL!r} runs {command}, not this environment's Python: install it "
+                           "with python -m ipykernel install --sys-prefix")
+
+
+def _run(args, parser) -> int:
+    smoke = args.profile == "smoke"
+    train = not (args.replay or args.in_place)
+    if smoke and not train:
+        parser.error("--replay and --in-place show the paper's size: leave out --profile smoke")
+    if smoke:
+        os.environ["BIF_OUTPUT"] = os.environ.get("BIF_OUTPUT") or str(paths.root() / "build" / "smoke")
+        os.environ.setdefault("BIF_WORKERS", "1")  # starting a worker takes longer than a toy run
+    parameters = {} if args.in_place else {"recompute": train, "profile": args.profile}
+    notebooks = select(Path(args.folder or paths.notebooks()).resolve(), args.only)
+    for notebook in notebooks:
+        check_parameters(notebook, parameters)
+    use_own_kernel()
+    if not train:
+        _execute_all(notebooks, parameters, {}, in_place=args.in_place)
+        if args.replay:
+            finish(smoke)
+        return 0
+    if on_cluster := os.environ.get("BIF_CLUSTER"):
+        os.environ["BIF_CLUSTER"] = cluster.located(on_cluster)  # kernels run in another folder
+        with cluster.connected(os.environ["BIF_CLUSTER"]):
+            pass  # refused now, if at all
+    numbers = "-".join(["", *(n.name[:2] for n in notebooks)]) if args.only else ""
+    folder = paths.build() / "cache" / (args.profile + numbers)
+    with locked(folder, alone=True, busy="another command is training here: wait for it, or end it"):
+        attempt = Attempt(folder)
+        if attempt.resumed:
+            print("Resuming an unfinished attempt: its finished runs are not trained again "
+                  "(make clean forgets them).", flush=True)
+        elif smoke:
+            discard(paths.results())
+            discard(paths.figures())
+        os.environ["BIF_ATTEMPT"] = str(folder)
+        _execute_all(notebooks, parameters, {} if smoke else known_minutes(), attempt=attempt)
+        if not smoke and not on_cluster:  # the README's minutes are of one machine
+            record_minutes({n.stem: attempt.seconds(n) / 60 for n in notebooks})
+        finish(smoke)
+        attempt.finish()  # last of all: a kill before it resumes
+    return 0
+
+
+def _execute_all(notebooks, parameters, minutes, *, attempt=None, in_place=False):
+    target = paths.build() / "notebooks"
+    target.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch, Bar([n.stem for n in notebooks], minutes, scratch) as bar:
+        os.environ["BIF_PROGRESS"] = str(bar.file)
+        for notebook in notebooks:
+            output = target / notebook.name
+            bar.begin(notebook.stem)
+            if not (attempt and attempt.done(notebook) and output.exists()):
+                with attempt.clock(notebook) if attempt else contextlib.nullcontext():
+                    execute(notebook, output, parameters)
+            if in_place:
+                write_text(nbformat.writes(clean(output)) + "\n", notebook)
+            bar.end()
+
+
+def finish(smoke: bool) -> None:
+    """Write and print the scoreboard; at full size the README's table follows it.
+
+    >>> finish(True)  # doctest: +ELLIPSIS
+    <BLANKLINE>
+    ...
+    """
+    print()
+    if smoke:
+        print("Toy size: these numbers only show that the path works.\n")
+    print(paper.table(colour=board.wants_colour()))
+    if not smoke and paths.output() == paths.root():
+        paper.update_readme()
+
+
+def known_minutes() -> dict[str, float]:
+    """Minutes a notebook took at full size, from the committed results/timings.csv.
+
+    >>> isinstance(known_minutes(), dict)
+    True
+    """
+    file = paths.root() / "results" / "timings.csv"
+    return dict(pd.read_csv(file).itertuples(index=False)) if file.exists() else {}
+
+
+def record_minutes(minutes: dict[str, float]) -> None:
+    """Renew these notebooks' rows of results/timings.csv.
+
+    >>> record_minutes({"01_synthetic": 12.3456})
+    >>> (paths.results() / "timings.csv").read_text().splitlines()[-1]
+    '01_synthetic,12.3'
+    """
+    file = paths.results() / "timings.csv"
+    rows = dict(pd.read_csv(file).itertuples(index=False)) if file.exists() else {}
+    rows = sorted((rows | {k: round(v, 1) for k, v in minutes.items()}).items())
+    write_csv(pd.DataFrame(rows, columns=["notebook", "minutes"]), file)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line; 0 when everything has run.
+
+    >>> main(["--only", "99"])
+    1
+    """
+    parser = argparse.ArgumentParser(prog="python -m experiments.runner.notebooks", description="execute the notebooks")
+    parser.add_argument("--profile", choices=["paper", "smoke"], default="paper", help="size of the studies")
+    parser.add_argument("--only", help="numbers of notebooks, as in 01,03")
+    parser.add_argument("--replay", action="store_true", help="train nothing: redraw from results/")
+    parser.add_argument("--in-place", action="store_true", help="replay, and save the notebooks themselves")
+    parser.add_argument("--folder", help="another folder of notebooks")
+    args = parser.parse_args(argv)
+    before = dict(os.environ)
+    try:
+        return _run(args, parser)
+    except (NotebookFailed, ValueError, RuntimeError) as error:
+        print(f"\n{error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nInterrupted: the same command goes on where it stopped.", file=sys.stderr)
+        return 130
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,280 @@
+"""A grid of independent runs becomes one tidy frame, a row a run.
+
+A study is an importable function and a list of dicts, its grid. ``run`` has two modes:
+
+* ``recompute=False`` reads ``results/<name>.csv`` and returns the rows of this grid; nothing is trained.
+* ``recompute=True`` trains the whole grid in parallel (joblib, one thread a worker) and writes the csv: on the
+  cores of this machine, or on the Dask cluster that ``BIF_CLUSTER`` names, with the same rows.
+
+A row holds the grid's parameters, what the function returned, ``seconds``, ``peak_mb`` and ``error`` (empty
+when all went well). Both modes return what the csv says, so a frame is the same whether it was trained a
+second or a year ago.
+
+*Interruptions.* Each finished run is kept by ``joblib.Memory`` until the attempt it belongs to has ended: a
+kill at any moment costs only the runs under way. The attempt is the call of ``run`` or, within ``make
+reproduce``, the whole command (``BIF_ATTEMPT`` names its folder). The key of a kept run is the function, the
+parameters, the source of this repository and the versions of the packages: edited code never meets results of
+its past.
+
+*Failures.* A failing run is recorded with its error and stops no other; in the end ``StudyFailed`` names it.
+A run whose data set is absent (an exception class named ``DataUnavailable``) is recorded as ``not run: ...``
+and is no failure. Neither is kept. A run whose process dies is tried once more, alone, before it is blamed.
+
+*Repeatability.* All generators are seeded from function and parameters before a run, which has one thread:
+the numbers depend neither on the number of workers nor on what a worker did before.
+"""
+
+import contextlib
+import ctypes
+import functools
+import json
+import logging
+import os
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import joblib
+import pandas as pd
+import torch
+from joblib.externals.loky.process_executor import TerminatedWorkerError
+from threadpoolctl import threadpool_limits
+
+from bifkit.evaluation.diagnostics import FitWarning
+from bifkit.optim import flushed
+from data_prep.seeding import seed_all
+from experiments.runner import paths, provenance, rows
+from experiments.runner.files import discard, end_with, locked
+from experiments.runner.progress import Progress
+from experiments.runner.rows import NOT_RUN
+
+log = logging.getLogger(__name__)
+
+
+class StudyFailed(RuntimeError):
+    """Some runs of a study failed; the message names them and the csv holds their errors.
+
+    >>> issubclass(StudyFailed, RuntimeError)
+    True
+    """
+
+
+def run(function, grid, *, name, recompute=False, workers=None) -> pd.DataFrame:
+    """Train (``recompute=True``) or replay (the default) the runs of ``grid``, a row a run, in its order.
+
+    ``function`` is importable and takes a grid row's keys as keyword arguments; it returns a flat dict of
+    scores. ``workers`` are processes of this machine: give it to stay here in any case (to measure time, say).
+    Without it the runs go to the cluster ``BIF_CLUSTER`` or, as a rule, to ``BIF_WORKERS`` or as many processes
+    as there are cores.
+
+    >>> from experiments.runner.study import toy
+    >>> grid = [{"seed": seed, "size": 3} for seed in (0, 1)]
+    >>> trained = run(toy, grid, name="doctest", recompute=True, workers=1)
+    >>> trained.equals(run(toy, grid, name="doctest")), list(trained)
+    (True, ['seed', 'size', 'mean', 'size_squared', 'seconds', 'peak_mb', 'error'])
+    """
+    grid = rows.checked(function, grid, name)
+    if not recompute:
+        return rows.replay(grid, name)
+    started, cache, code = time.monotonic(), _cache(name), provenance.fingerprint()
+    keys = [_key(function, row, code) for row in grid]
+    with _pool(function, cache, workers) as (work, about):
+        found = _train(function, keys, cache, work, name)
+    outcomes = [found[key] for key in keys]
+    rows.store(grid, outcomes, name)
+    minutes = round((time.monotonic() - started) / 60, 2)
+    provenance.record(name, runs=len(grid), **about, minutes=minutes)
+    errors = [(row, o["error"]) for row, o in zip(grid, outcomes, strict=True) if o["error"]]
+    failed = [f"  {rows.describe(row)}: {error}" for row, error in errors if not error.startswith(NOT_RUN)]
+    if failed:
+        raise StudyFailed(f"{len(failed)} of {len(grid)} runs of the study {name!r} failed (their errors: "
+                          f"results/{name}.csv; the finished runs are kept, run it again):\n"
+                          + "\n".join(failed[:10]))
+    if not os.environ.get("BIF_ATTEMPT"):
+        discard(cache)
+    return rows.replay(grid, name)
+
+
+def spot_check(function, params, frame, *, score, tolerance=0.02, scale=1.0, unavailable=()) -> str:
+    """Train one stored run again, here and now, and assert that it agrees with its row of ``frame``.
+
+    Agreement is ``|live - stored| <= tolerance * scale``: machines differ in their last digits and training
+    amplifies that; ``scale`` is 100 for a score in percent. Where the data set is absent (``DataUnavailable``
+    or one of the exceptions in ``unavailable``) the line is the same, so that a notebook's output is too, and
+    the log says "skipped"; so it is within ``make reproduce``, which has just trained the stored row itself.
+
+    >>> from experiments.runner.study import run, toy
+    >>> params = {"seed": 0, "size": 3}
+    >>> frame = run(toy, [params], name="doctest_spot", recompute=True, workers=1)
+    >>> spot_check(toy, params, frame, score="mean")
+    'spot check seed 0 / size 3: the live run agrees with the stored row'
+    """
+    what = f"spot check {rows.describe(params)}"
+    line = f"{what}: the live run agrees with the stored row"
+    stored = rows.find(frame, params)
+    if stored["error"]:
+        if not stored["error"].startswith(NOT_RUN):
+            raise AssertionError(f"{what}: the stored run failed: {stored['error']}")
+        log.warning("skipped: %s: %s", line, stored["error"])
+        return line
+    if os.environ.get("BIF_ATTEMPT"):
+        log.info("skipped: %s: this command has trained it", line)
+        return line
+    try:
+        live = _measured(function, _key(function, params, ""))[score]
+    except Exception as error:
+        if _absent(error) or isinstance(error, tuple(unavailable)):
+            log.warning("skipped: %s: %s", line, error)
+            return line
+        raise
+    if not abs(float(live) - float(stored[score])) <= tolerance * scale:
+        raise AssertionError(f"{what}: {score} is {live} live but {stored[score]} in the stored row, "
+                             f"more than {tolerance * scale:g} apart: recompute the study, or mend the code")
+    return line
+
+
+def toy(*, seed: int, size: int) -> dict:
+    """The smallest run there is, for examples and tests.
+
+    >>> sorted(toy(seed=0, size=3))
+    ['mean', 'size_squared']
+    """
+    return {"mean": float(seed_all("toy", seed).normal(size=size).mean()), "size_squared": size**2}
+
+
+def _train(function, keys, cache, work, name):
+    """The outcome of each key: kept from before, or of a run now."""
+    kept = _kept(cache)
+    with locked(cache, alone=True):  # a killed command's last workers may still be storing their runs
+        kept.check_call_in_cache(None, "")  # writes joblib's note on our code before workers race for it
+        outcomes = {key: kept(functools.partial(_measured, function, key), key) for key in keys
+                    if kept.check_call_in_cache(None, key)}
+    todo = [key for key in keys if key not in outcomes]
+    progress = Progress(name, len(keys), len(todo))
+    with locked(cache):
+        died = []
+        for key, outcome in work(todo):
+            if outcome is None:
+                died.append(key)
+            else:
+                outcomes[key] = outcome
+                progress.step()
+        for key in died:  # one of them brought its process down (memory, usually): find it, one by one
+            for _, outcome in work([key]):
+                outcomes[key] = outcome or {"error": "the process of this run died: out of memory?"}
+                progress.step()
+    progress.close()
+    return outcomes
+
+
+@contextlib.contextmanager
+def _pool(function, cache, workers):
+    """How the runs of some keys are done, ``work(keys)``, and what provenance says of it.
+
+    ``work`` yields (key, outcome) as runs end, and (key, None) when the process died that had it.
+    """
+    if workers is None and (where := os.environ.get("BIF_CLUSTER")):
+        from experiments.runner import cluster  # only here: Dask is an extra
+        with cluster.connected(where, function.__module__) as client:
+            def there(keys):
+                for key, outcome in cluster.outcomes(client, _told, function, keys):
+                    if outcome and not outcome["error"]:
+                        _kept(cache)(lambda o=outcome: o, key)
+                    yield key, outcome
+            yield there, cluster.about(client)
+        return
+    workers = int(workers or os.environ.get("BIF_WORKERS") or joblib.cpu_count())
+
+    def here(keys):
+        left, tasks = dict.fromkeys(keys), (joblib.delayed(_attempt)(cache, function, k, os.getpid()) for k in keys)
+        with joblib.parallel_config(backend="loky", n_jobs=workers, inner_max_num_threads=1):
+            try:
+                for key, outcome in joblib.Parallel(return_as="generator_unordered", batch_size=1)(tasks):
+                    del left[key]
+                    yield key, outcome
+            except TerminatedWorkerError:
+                pass
+        yield from ((key, None) for key in left)
+
+    yield here, {"workers": workers}
+
+
+def _kept(cache):
+    """What stores and finds the outcome ``make()`` of a key."""
+    return joblib.Memory(cache, verbose=0).cache(_outcome, ignore=["make"])
+
+
+def _outcome(make, key):
+    return make()
+
+
+def _attempt(cache, function, key, parent):
+    """In a worker of this machine: one run, kept when it ends well."""
+    with locked(cache):
+        end_with(parent)
+        return key, _told(function, key, _kept(cache))
+
+
+def _told(function, key, kept=_outcome):
+    """The outcome of one run, with its error in words if it failed."""
+    try:
+        return kept(functools.partial(_measured, function, key), key)
+    except Exception as error:
+        log.debug("a run failed", exc_info=True)
+        text = " ".join(f"{type(error).__name__}: {error}".split()).replace(str(paths.root()), ".")
+        return {"error": NOT_RUN + text if _absent(error) else text}
+
+
+def _measured(function, key):
+    """One run: its scores, seconds and peak memory. ``key`` is JSON text that holds the parameters."""
+    request = json.loads(key)
+    name, params, threads = request["function"], request["params"], torch.get_num_threads()
+    seed_all(name, json.dumps(params, sort_keys=True))
+    _reset_peak()
+    start = time.perf_counter()
+    try:
+        with threadpool_limits(1), flushed(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", FitWarning)  # advice for one fit; a study's table shows what came of it
+            scores = function(**params)
+    finally:
+        torch.set_num_threads(threads)
+    seconds = round(time.perf_counter() - start, 3)
+    if not isinstance(scores, dict):
+        raise TypeError(f"{name} returned {type(scores).__name__}, expected a dict of scores")
+    if clash := [k for k in scores if k in params or k in rows.RESERVED]:
+        raise ValueError(f"{name} returned {clash}, already a parameter or a column of the runner: rename")
+    scores = {k: rows.plain(v, k) for k, v in scores.items()}
+    return scores | {"seconds": seconds, "peak_mb": _peak_mb(), "error": ""}
+
+
+def _reset_peak():
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)  # glibc: what earlier runs of this process have freed must hide nothing
+    try:
+        Path("/proc/self/clear_refs").write_text("5")  # Linux: VmHWM starts again from the present size
+    except OSError:
+        pass
+
+
+def _peak_mb():
+    try:
+        line = next(x for x in open("/proc/self/status") if x.startswith("VmHWM"))
+        return round(int(line.split()[1]) / 1024, 1)
+    except (OSError, StopIteration):
+        import resource  # not on every system, hence here
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return round(peak / (1024**2 if sys.platform == "darwin" else 1024), 1)
+
+
+def _key(function, row, code):
+    name = f"{function.__module__}.{function.__qualname__}"
+    return json.dumps({"function": name, "params": row, "code": code})
+
+
+def _cache(name):
+    return Path(os.environ.get("BIF_ATTEMPT") or paths.build() / "cache" / "single") / name
+
+
+def _absent(error):
+    return any(c.__name__ == "DataUnavailable" for c in type(error).__mro__)

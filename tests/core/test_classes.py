@@ -1,0 +1,203 @@
+"""One importance a class: each class's own features come first, labels or soft, with restarts, saved and loaded."""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from sklearn.exceptions import NotFittedError
+from torch import nn
+
+from bifkit import GlobalBIF, LocalBIF, storage
+from bifkit.elbo import one_against_rest, reader
+from bifkit.inputs import checks as door
+from bifkit.storage import BadFile
+from experiments.models.classifiers import mlp
+
+X = np.random.default_rng(0).normal(size=(600, 5)).astype(np.float32)
+BOTH = pytest.mark.parametrize("kind", [GlobalBIF, LocalBIF])
+
+
+def _g():
+    """Three classes, each against the other two by a feature of its own: g's logits are 6 x0, 6 x1 and 6 x2."""
+    g = nn.Linear(5, 3, bias=False)
+    g.weight.data.copy_(6 * torch.eye(3, 5))
+    return g
+
+
+class _Own(nn.Module):
+    """Class c's probability depends on feature c only: log p0 = log sigmoid(x0) - 1, ...; the fourth takes the rest."""
+
+    def forward(self, x):
+        p = torch.sigmoid(4 * x[:, :3]) * 0.3
+        return torch.log(torch.cat([p, 1 - p.sum(1, keepdim=True)], 1))
+
+
+Y = X[:, :3].argmax(1)
+
+
+def _bif(kind, model=None, *args, **kw):
+    small = {"min_steps": 20, "epochs": 1, "batch_size": 100} | ({"hidden": 16} if kind is LocalBIF else {})
+    return kind(_g() if model is None else model, *args, **small | kw)
+
+
+# which classes
+
+def test_the_classes_that_are_asked_for():
+    assert door.check_classes(None, 3) is None and door.check_classes("each", 3) == [0, 1, 2]
+    assert door.check_classes(2, 3) == door.check_classes(np.int64(2), 3) == door.check_classes([2], 3) == [2]
+    assert door.check_classes((2, 0), 3) == door.check_classes(np.array([2, 0]), 3) == [2, 0]
+    found = door.check_classes(np.array([1]), 3)
+    assert type(found[0]) is int  # the keys of the answer, and JSON
+
+
+@BOTH
+@pytest.mark.parametrize("classes", [3, -1, [0, 0], [], "all", "eachother", [0.5], ["0"], 1.0, [[0]], True])
+def test_classes_that_are_not_there(kind, classes):
+    explainer = _bif(kind, classes=classes)
+    with pytest.raises(ValueError, match="classes must be 'each', or class numbers from 0 to 2, none twice; got"):
+        explainer.fit(X, Y)
+    with pytest.raises(NotFittedError):
+        explainer.explain(X)
+
+
+@BOTH
+def test_one_output_has_no_classes_to_tell_apart(kind):
+    for likelihood in ("binary", "regression"):
+        with pytest.raises(ValueError, match="needs a g with a logit for each class; .*leave classes out"):
+            _bif(kind, nn.Linear(5, 1), likelihood=likelihood, classes="each").fit(X)
+
+
+@BOTH
+def test_the_answer_is_a_posterior_for_each_class(kind):
+    found = _bif(kind, classes="each", min_steps=3).fit(X, Y).explain(X)
+    assert list(found) == [0, 1, 2] and all(p.is_local == (kind is LocalBIF) for p in found.values())
+    one = _bif(kind, classes=1, min_steps=3).fit(X, Y).explain(X)
+    assert list(one) == [1] and np.array_equal(one[1].alpha, found[1].alpha)  # the others change nothing
+    swapped = _bif(kind, classes=[2, 0], min_steps=3).fit(X, Y).explain(X)
+    assert list(swapped) == [2, 0] and np.array_equal(swapped[2].alpha, found[2].alpha)
+    assert not hasattr(_bif(kind, min_steps=3).fit(X, Y).explain(X), "keys")
+
+
+# what is explained
+
+def test_one_against_the_rest_is_the_log_odds():
+    logits = torch.from_numpy(np.random.default_rng(1).normal(0, 5, size=(50, 4)))
+    p = logits.softmax(1)
+    for c in range(4):
+        assert torch.allclose(one_against_rest(logits, c)[:, 0], torch.logit(p[:, c]), rtol=1e-9)
+        assert torch.allclose(reader("soft", "categorical", c)(logits, None), p[:, c])
+        labels = torch.arange(50) % 4
+        assert torch.equal(reader("labels", "categorical", c)(logits, labels), (labels == c).float())
+
+
+def test_far_logits_stay_finite():
+    logits = torch.tensor([[300.0, -300.0, 0.0]])
+    assert torch.isfinite(torch.stack([one_against_rest(logits, c) for c in range(3)])).all()
+
+
+@BOTH
+@pytest.mark.parametrize("target", ["soft", "labels"])
+def test_each_classs_own_feature_comes_first(kind, target):
+    torch.manual_seed(0)
+    g = _Own()
+    y = torch.distributions.Categorical(logits=g(torch.from_numpy(X))).sample().numpy()
+    settings = {"min_steps": 100, "target": target, "kl_weight": 0.001, "lr": 0.05 if kind is GlobalBIF else 0.01}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = _bif(kind, g, classes=[2, 0, 1], **settings).fit(X, y).explain(X)
+        whole = _bif(kind, g, **settings).fit(X, y).explain(X).to_global()
+    for c, p in found.items():
+        p = p.to_global()
+        assert p.top(1) == [f"x{c}"] and p.mean[c] > 1.5 * np.delete(p.mean, c).max()
+    assert set(whole.top(3)) == {"x0", "x1", "x2"} and np.ptp(whole.mean[:3]) < 0.15  # the decision needs all three
+
+
+@BOTH
+def test_two_classes_are_one_question(kind):
+    g = nn.Linear(5, 2, bias=False)
+    g.weight.data.copy_(torch.tensor([[-3.0, 0, 0, 0, 0], [3, 1, 0, 0, 0]]))
+    y = (X[:, 0] > 0).astype(int)
+    found = _bif(kind, g, classes="each", min_steps=60).fit(X, y).explain(X)
+    whole = _bif(kind, g, min_steps=60).fit(X, y).explain(X)
+    assert np.allclose(found[0].mean, found[1].mean, atol=0.02)
+    assert np.allclose(found[1].mean, whole.mean, atol=0.02)  # two logits, one question
+
+
+# with the rest of the package
+
+@BOTH
+def test_restarts_are_averaged_within_a_class(kind):
+    fitted = _bif(kind, classes=[1, 2], restarts=3, min_steps=4).fit(X, Y)
+    assert len(fitted.networks_) == len(fitted.history_) == 6
+    rows, found = torch.from_numpy(X), fitted.explain(X)
+    for c, nets in ((1, fitted.networks_[:3]), (2, fitted.networks_[3:])):
+        alphas = [net(rows).detach().double().numpy() for net in nets]
+        assert not np.allclose(alphas[0], alphas[1])
+        assert np.allclose(found[c].alpha, np.mean(alphas, axis=0), atol=1e-6)
+    alone = _bif(kind, classes=2, restarts=3, min_steps=4).fit(X, Y).explain(X)
+    assert np.array_equal(alone[2].alpha, found[2].alpha)  # each class has its own networks
+
+
+@BOTH
+@pytest.mark.parametrize("kw", [{"classes": "each"}, {"classes": [2, 0], "restarts": 2},
+                                {"classes": 1, "groups": {"first": [0, 1]}}])
+def test_they_come_back_from_a_file(kind, kw, tmp_path):
+    fitted = _bif(kind, min_steps=4, **kw).fit(X, Y)
+    fitted.save(tmp_path / "e.bif")
+    back = kind.load(tmp_path / "e.bif", fitted.model)
+    a, b = fitted.explain(X), back.explain(X)
+    assert list(a) == list(b) and back.classes_ == fitted.classes_ == back.classes and back.score_ == fitted.score_
+    for c in a:
+        assert np.array_equal(a[c].alpha, b[c].alpha) and a[c].feature_names == b[c].feature_names
+        assert a[c].settings == b[c].settings
+    again = back.fit(X, Y).explain(X)
+    assert list(again) == list(a) and all(np.array_equal(again[c].alpha, a[c].alpha) for c in a)
+    assert back.diagnostics_ == fitted.diagnostics_
+
+
+@BOTH
+def test_files_from_before_there_were_classes(kind, tmp_path):
+    fitted = _bif(kind, min_steps=4).fit(X, Y)
+    fitted.save(tmp_path / "new.bif")
+    arrays, meta = storage.read(tmp_path / "new.bif", kind.__name__)
+    for key in ("classes", "diagnostics", "score", "columns", "from_frame"):
+        del meta[key]
+    for old in (meta, meta | {"named": False}, meta | {"named": True}):
+        storage.write(tmp_path / "old.bif", kind.__name__, arrays, old)
+        back = kind.load(tmp_path / "old.bif")
+        assert np.array_equal(back.explain(X).alpha, fitted.explain(X).alpha)
+        assert back.classes_ is None and back.diagnostics_ is None and back.score_ is None
+        assert back.columns_ == (None if old.get("named") is False else fitted.feature_names_)
+        back.save(tmp_path / "again.bif")  # and may be written anew
+        assert np.array_equal(kind.load(tmp_path / "again.bif").explain(X).alpha, fitted.explain(X).alpha)
+
+
+@BOTH
+@pytest.mark.parametrize("classes", [[0], [0, 1, 2, 3], "each", 3, {"0": 1}, [[0], [1], [2]], [None, 1, 2]])
+def test_classes_of_a_file_that_do_not_fit_its_networks(kind, classes, tmp_path):
+    _bif(kind, classes="each", min_steps=2).fit(X, Y).save(tmp_path / "e.bif")
+    arrays, meta = storage.read(tmp_path / "e.bif", kind.__name__)
+    storage.write(tmp_path / "e.bif", kind.__name__, arrays, meta | {"classes": classes})
+    with pytest.raises(BadFile, match="lacks something a"):
+        kind.load(tmp_path / "e.bif")
+
+
+@BOTH
+def test_many_classes_many_presets(kind):
+    torch.manual_seed(0)
+    g = mlp([5, 8, 4], batch_norm=True)
+    for preset in ("rank", "few", "paper", "released"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = _bif(kind, g, preset, classes="each", min_steps=3).fit(X, np.arange(600) % 4).explain(X[:7])
+        assert list(found) == [0, 1, 2, 3] and all(np.isfinite(p.alpha).all() for p in found.values())
+
+
+@BOTH
+def test_the_settings_of_an_answer_are_json_and_name_the_class(kind):
+    found = _bif(kind, classes=[1, 2], min_steps=3).fit(X, Y).explain(X)
+    assert [p.settings["class"] for p in found.values()] == [1, 2]
+    assert json.loads(json.dumps(found[1].settings)) == found[1].settings
+    assert "class" not in _bif(kind, min_steps=3).fit(X, Y).explain(X).settings

@@ -1,0 +1,236 @@
+"""The runner: same numbers however it is run, failures told, kills survived."""
+
+import json
+import logging
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # workers take it over
+import study_runs as runs  # noqa: E402
+
+from experiments.runner import paths, provenance, rows, study  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def output(tmp_path, monkeypatch):
+    monkeypatch.setenv("BIF_OUTPUT", str(tmp_path))
+    monkeypatch.setenv("RUNS_LOG", str(tmp_path / "log"))
+    return tmp_path
+
+
+SEEDS = [{"seed": seed} for seed in range(4)]
+
+
+def test_same_numbers_twice_and_with_one_or_two_workers():
+    frames = [study.run(runs.train, SEEDS, name=f"s{i}", recompute=True, workers=w)
+              for i, w in enumerate((1, 1, 2))]
+    scores = [frame[["seed", "loss", "noise", "threads"]] for frame in frames]
+    pd.testing.assert_frame_equal(scores[0], scores[1], check_exact=True)
+    pd.testing.assert_frame_equal(scores[0], scores[2], check_exact=True)
+    assert set(scores[0]["threads"]) == {1} and scores[0]["loss"].nunique() == 4
+
+
+def test_a_row_alone_gives_the_same_numbers_as_in_a_grid():
+    whole = study.run(runs.train, SEEDS, name="whole", recompute=True, workers=1)
+    alone = study.run(runs.train, SEEDS[2:3], name="alone", recompute=True, workers=1)
+    assert alone["loss"].item() == whole["loss"][2]
+
+
+def test_replay_returns_what_was_trained_in_the_grids_order():
+    grid = [{"seed": 2, "width": 8}, {"seed": 0, "width": 8}, {"seed": 1}]
+    trained = study.run(runs.train, grid, name="order", recompute=True, workers=1)
+    assert trained["seed"].tolist() == [2, 0, 1]
+    assert list(trained)[:2] == ["seed", "width"] and list(trained)[-3:] == ["seconds", "peak_mb", "error"]
+    pd.testing.assert_frame_equal(study.run(runs.train, grid, name="order"), trained, check_exact=True)
+    some = study.run(runs.train, [{"seed": 0, "width": 8.0}], name="order")
+    assert some["loss"].item() == trained["loss"][1]
+
+
+def test_values_survive_the_csv():
+    frame = study.run(runs.mixed, [{"kind": "good", "seed": 1}], name="values", recompute=True, workers=1)
+    row = frame.iloc[0]
+    assert row["score"] == 0.5 and json.loads(row["weights"]) == [0, 1, 2] and json.loads(row["table"]) == {"a": 1}
+    assert row["flag"] and pd.isna(row["none"]) and row["error"] == ""
+
+
+def test_what_to_do_when_results_are_missing():
+    with pytest.raises(FileNotFoundError, match="recompute=True.*make reproduce"):
+        study.run(runs.logged, SEEDS, name="absent")
+    study.run(runs.logged, SEEDS[:2], name="short", recompute=True, workers=1)
+    with pytest.raises(KeyError, match="lacks 2 of the grid's 4 rows"):
+        study.run(runs.logged, SEEDS, name="short")
+    with pytest.raises(KeyError, match="no column"):
+        study.run(runs.logged, [{"seed": 0, "seconds_": 1}], name="short")
+
+
+@pytest.mark.parametrize("function, grid, words", [
+    (lambda seed: {}, SEEDS, "can't be imported"),
+    (runs.logged, [], "empty"),
+    (runs.logged, [{"seed": 1}, {"seed": 1.0}], "same row twice"),
+    (runs.logged, [{"seconds": 1}], "columns of the runner"),
+])
+def test_bad_grids(function, grid, words):
+    with pytest.raises(ValueError, match=words):
+        study.run(function, grid, name="bad", recompute=True)
+    with pytest.raises(TypeError, match="numbers, text"):
+        study.run(runs.logged, [{"seed": {1, 2}}], name="bad", recompute=True)
+    with pytest.raises(ValueError, match="file's name"):
+        study.run(runs.logged, SEEDS, name="../bad", recompute=True)
+
+
+def test_recompute_trains_anew(output):
+    for _ in range(2):
+        study.run(runs.logged, SEEDS, name="anew", recompute=True, workers=1)
+    assert (output / "log").read_text().split() == list("01230123")
+    study.run(runs.logged, SEEDS, name="anew")
+    assert len((output / "log").read_text().split()) == 8
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_failing_run_is_recorded_and_stops_no_other(workers):
+    kinds = ["good", "fails", "absent", "object", "good"]
+    grid = [{"kind": kind, "seed": i} for i, kind in enumerate(kinds)]
+    with pytest.raises(study.StudyFailed, match="2 of 5 runs.*\n  fails / seed 1: RuntimeError: on purpose"):
+        study.run(runs.mixed, grid, name="fail", recompute=True, workers=workers)
+    frame = study.run(runs.mixed, grid, name="fail")
+    assert frame["error"][1] == "RuntimeError: on purpose" and "object" in frame["error"][3]
+    assert frame["error"][2] == "not run: DataUnavailable: the data set is not here: make data"
+    assert frame["score"].notna().tolist() == [True, False, False, False, True]
+    only = [row for row in grid if row["kind"] in ("good", "absent")]
+    assert len(study.run(runs.mixed, only, name="notrun", recompute=True, workers=workers)) == 3  # no failure
+
+
+def test_a_run_that_kills_its_process_is_found(monkeypatch):
+    monkeypatch.setenv("RUNS_DIE", "1")
+    from joblib.externals.loky import get_reusable_executor
+    get_reusable_executor().shutdown(wait=True)  # the workers of other tests lack the variable
+    grid = [{"kind": kind, "seed": i} for i, kind in enumerate(["good", "dies"])]
+    with pytest.raises(study.StudyFailed, match="1 of 2 runs.*\n  dies / seed 1: the process of this run died"):
+        study.run(runs.mixed, grid, name="dies", recompute=True, workers=2)
+    assert study.run(runs.mixed, grid, name="dies")["score"].notna().tolist() == [True, False]
+
+
+def test_a_failed_study_keeps_its_finished_runs_but_edited_code_does_not(output, monkeypatch):
+    monkeypatch.setenv("BIF_ATTEMPT", str(output / "attempt"))
+    study.run(runs.logged, SEEDS, name="kept", recompute=True, workers=1)
+    study.run(runs.logged, SEEDS, name="kept", recompute=True, workers=1)
+    assert (output / "log").read_text().split() == list("0123")
+    monkeypatch.setattr(provenance, "fingerprint", lambda: "other source")
+    study.run(runs.logged, SEEDS, name="kept", recompute=True, workers=1)
+    assert (output / "log").read_text().split() == list("01230123")
+
+
+def test_fingerprint_follows_the_source(tmp_path, monkeypatch):
+    (tmp_path / "bifkit").mkdir()
+    file = tmp_path / "bifkit" / "a.py"
+    file.write_text("x = 1\n")
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    first = provenance.fingerprint()
+    file.write_text("x = 2\n")
+    second = provenance.fingerprint()
+    file.rename(tmp_path / "bifkit" / "b.py")
+    third = provenance.fingerprint()
+    monkeypatch.setattr(provenance, "_versions", lambda: {"torch": "0"})
+    assert len({first, second, third, provenance.fingerprint()}) == 4
+
+
+def test_provenance_tells_no_host_and_no_path():
+    study.run(runs.logged, SEEDS, name="one", recompute=True, workers=1)
+    study.run(runs.logged, SEEDS[:1], name="two", recompute=True, workers=1)
+    text = (paths.results() / "provenance.json").read_text()
+    entries = json.loads(text)
+    assert set(entries) == {"one", "two"} and entries["one"]["runs"] == 4 and entries["one"]["cores"] >= 1
+    assert entries["one"]["versions"]["torch"].startswith("2.") and entries["one"]["cpu"]
+    assert os.uname().nodename not in text and str(paths.root()) not in text and str(Path.home()) not in text
+
+
+def test_peak_memory_is_of_the_run_alone():
+    if not Path("/proc/self/clear_refs").exists():
+        pytest.skip("the peak can be reset on Linux alone")
+    grid = [{"megabytes": 400}, {"megabytes": 1}]
+    big, small = study.run(runs.memory, grid, name="memory", recompute=True, workers=1)["peak_mb"]
+    assert 380 < big - small < 480
+
+
+def test_progress_goes_to_the_named_file_and_nowhere_else(output, monkeypatch, capfd):
+    monkeypatch.setenv("BIF_PROGRESS", str(output / "progress"))
+    study.run(runs.logged, SEEDS, name="progress", recompute=True, workers=1)
+    assert (output / "progress").read_text() == "progress: 4 of 4 runs, about 0 s left\n"
+    assert capfd.readouterr() == ("", "")
+
+
+def test_spot_check(caplog, monkeypatch, tmp_path):
+    params = {"seed": 1, "width": 16}
+    frame = study.run(runs.train, [params], name="spot", recompute=True, workers=1)
+    line = "spot check seed 1 / width 16: the live run agrees with the stored row"
+    assert study.spot_check(runs.train, params, frame, score="loss", tolerance=0) == line
+    with pytest.raises(AssertionError, match="more than 0.02 apart"):
+        study.spot_check(runs.train, params, frame.assign(loss=frame["loss"] + 0.021), score="loss")
+    assert study.spot_check(runs.train, params, frame.assign(loss=frame["loss"] + 1.9), score="loss", scale=100)
+    monkeypatch.setenv("BIF_ATTEMPT", str(tmp_path))  # make reproduce: the row is its own, a moment old
+    assert study.spot_check(runs.train, params, frame.assign(loss=9.9), score="loss") == line
+    monkeypatch.delenv("BIF_ATTEMPT")
+    with pytest.raises(ValueError, match="0 stored rows"):
+        study.spot_check(runs.train, {"seed": 5}, frame, score="loss")
+    absent, failed = {"kind": "absent", "seed": 0}, {"kind": "fails", "seed": 0}
+    stored = pd.DataFrame([{**absent, "score": 0.5, "error": ""}, {**failed, "score": 0.5, "error": ""}])
+    with caplog.at_level(logging.WARNING):
+        line = study.spot_check(runs.mixed, absent, stored, score="score")
+    assert line.endswith("the live run agrees with the stored row") and "skipped" in caplog.text
+    assert study.spot_check(runs.mixed, absent, stored.assign(error="not run: no data"), score="score") == line
+    with pytest.raises(RuntimeError, match="on\npurpose"):
+        study.spot_check(runs.mixed, failed, stored, score="score")
+    assert study.spot_check(runs.mixed, failed, stored, score="score", unavailable=[RuntimeError])
+    with pytest.raises(AssertionError, match="the stored run failed"):
+        study.spot_check(runs.mixed, failed, stored.assign(error="boom"), score="score")
+
+
+SCRIPT = """
+import sys; sys.path.insert(0, {tests!r})
+import study_runs
+from experiments.runner import provenance, study
+provenance.fingerprint = lambda: "pinned"  # whoever edits a file while the test runs
+grid = [dict(seed=s, pause=.15) for s in range(24)]
+study.run(study_runs.logged, grid, name="killed", recompute=True, workers={workers})
+"""
+
+
+def test_three_kills_and_the_fourth_finishes(output, monkeypatch):
+    """SIGKILL of the process group at random moments: no finished run begins again, no half-written file."""
+    monkeypatch.setenv("BIF_ATTEMPT", str(output / "attempt"))
+    dice, log = random.Random(7), output / "log"
+
+    def command(workers):
+        return [sys.executable, "-c", SCRIPT.format(tests=str(Path(__file__).parent), workers=workers)]
+
+    def begun():
+        return log.read_text().split() if log.exists() else []
+
+    def finished():  # the runs that joblib holds: their parameters, as it noted them beside the result
+        notes = [p.with_name("metadata.json") for p in (output / "attempt").rglob("output.pkl")]
+        keys = [json.loads(n.read_text())["input_args"]["key"] for n in notes]
+        return {str(json.loads(k.strip("'"))["params"]["seed"]) for k in keys}
+
+    for workers in (1, 2, 1):
+        process, before = subprocess.Popen(command(workers), start_new_session=True), len(begun())
+        while len(begun()) < before + 3 and process.poll() is None:
+            time.sleep(0.02)
+        time.sleep(dice.random() * 0.6)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        done, count = finished(), begun()
+        assert not (paths.results() / "killed.csv").exists()
+    subprocess.run(command(2), check=True)
+    again = begun()[len(count):]
+    assert done and not done & set(again)
+    assert sorted(done | set(again), key=int) == [str(s) for s in range(24)]
+    frame = rows.replay([{"seed": s, "pause": 0.15} for s in range(24)], "killed")
+    assert frame["score"].tolist() == [s * 0.1 for s in range(24)]
