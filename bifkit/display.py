@@ -19,6 +19,13 @@ def short(names, width=WIDTH) -> list[str]:
 
     >>> short(["age", "a_very_long_name_of_a_column"], width=15)
     ['age', 'a_very_…_column']
+
+    Parameters
+    ----------
+    names : iterable
+        Of any type; what cannot be printed becomes a space.
+    width : int, default 36
+        Letters per name; more where two names would else become the same.
     """
     names = ["".join(c if c.isprintable() else " " for c in str(name)) for name in names]
     names = [" ".join(name.split()) or "(no name)" for name in names]
@@ -48,7 +55,7 @@ def _bar(r, scale):
 
 
 def text(posterior) -> str:
-    """The heaviest features as a table of text; a bar's dashes are the interval, its o the mean.
+    """The heaviest features of a Posterior as a table of text; a bar's dashes are the interval, its o the mean.
 
     >>> from bifkit import Posterior
     >>> print(text(Posterior([3.0, 1.0], ["age", "sex"])))
@@ -69,17 +76,13 @@ def text(posterior) -> str:
 
 
 def _piece(left, width, top, height, color, opacity):
+    """A rectangle of a bar."""
     return (f"<div style='position:absolute;left:{left}%;width:{width};top:{top}px;height:{height}px;"
             f"background-color:{color};opacity:{opacity}'></div>")
 
 
 def html(posterior) -> str:
-    """The same as HTML: a thin track from 0 to the largest upper bound, the interval a band on it, the mean a tick.
-
-    >>> from bifkit import Posterior
-    >>> "<caption>Posterior, 2 features</caption>" in html(Posterior([3.0, 1.0], ["age", "sex"]))
-    True
-    """
+    """The same table as HTML: a thin track from 0 to the largest upper bound, the interval a band, the mean a tick."""
     title, frame, more, scale, decimals = _summary(posterior)
     rows = []
     for name, (_, r) in zip(short(frame.index, 60), frame.iterrows(), strict=True):

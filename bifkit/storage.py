@@ -16,11 +16,7 @@ VERSION = 1
 
 
 class BadFile(ValueError):
-    """A file that is not ours, is damaged, or is from a newer version.
-
-    >>> issubclass(BadFile, ValueError)
-    True
-    """
+    """A file that is not ours, is damaged, or is from a newer version."""
 
 
 def _plain(value):
@@ -30,10 +26,8 @@ def _plain(value):
     raise TypeError(f"settings to be saved must be numbers, text, lists or dicts; got {type(value).__name__}")
 
 
-def write_bytes(data: bytes, file: Path) -> None:
-    """Write a file whole or not at all: to a temporary name beside it, then moved.
-
-    """
+def write_bytes(data: bytes, file) -> None:
+    """Write a file whole or not at all: under a temporary name beside it, then moved."""
     file = Path(file)
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:
@@ -43,12 +37,17 @@ def write_bytes(data: bytes, file: Path) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def write(path, kind, arrays, meta):
-    """Save ``arrays`` (name to array) and ``meta`` (JSON-able) as an object of this ``kind``.
+def write(path, kind, arrays, meta) -> None:
+    """Save an object as one file, in a folder that is made if need be.
 
-    >>> import tempfile; p = Path(tempfile.mkdtemp()) / "a.bif"
-    >>> write(p, "Posterior", {"alpha": np.ones(3)}, {"names": ["a"]}); read(p, "Posterior")[1]["names"]
-    ['a']
+    Parameters
+    ----------
+    path : str or Path
+    kind : str
+        Class of the object; ``read`` asks for it.
+    arrays : dict of str to array
+    meta : dict
+        Anything that JSON can hold, numpy's numbers and arrays too.
     """
     arrays = {k: np.asarray(v, order="C") for k, v in arrays.items()}
     header = {"format": "bifkit", "version": str(VERSION), "kind": kind, "meta": json.dumps(meta, default=_plain)}
@@ -57,14 +56,15 @@ def write(path, kind, arrays, meta):
     write_bytes(to_bytes(arrays, metadata=header), path)
 
 
-def read(path, kind):
-    """(arrays, meta) of a file written by ``write`` for the same ``kind``; BadFile says what is wrong otherwise.
+def read(path, kind) -> tuple[dict, dict]:
+    """(arrays, meta) of a file that ``write`` made for the same ``kind``; BadFile says what is wrong with another.
 
-    >>> import tempfile; folder = Path(tempfile.mkdtemp())
-    >>> write(folder / "doctest.bif", "Posterior", {"alpha": np.ones(2)}, {"seed": 3})
-    >>> arrays, meta = read(folder / "doctest.bif", "Posterior"); arrays["alpha"].tolist(), meta
-    ([1.0, 1.0], {'seed': 3})
-    >>> read(folder / "doctest.bif", "LocalBIF")
+    >>> import tempfile
+    >>> file = tempfile.mkdtemp() + "/doctest.bif"
+    >>> write(file, "Posterior", {"alpha": np.ones(2)}, {"seed": 3})
+    >>> read(file, "Posterior")
+    ({'alpha': array([1., 1.])}, {'seed': 3})
+    >>> read(file, "LocalBIF")
     Traceback (most recent call last):
     bifkit.storage.BadFile: doctest.bif holds a Posterior, not a LocalBIF: load it with Posterior.load
     """

@@ -1,1 +1,17 @@
-"""Is an explanation right? Convergence, calibration, scores against truth, faithfulness."""
+"""Is an explanation right? Convergence, calibration, scores against truth, faithfulness to the model."""
+
+from bifkit.evaluation.calibration import check_refits, coverage, held_out, temperature
+from bifkit.evaluation.diagnostics import Diagnostics, FitWarning, diagnose
+from bifkit.evaluation.faithfulness import deletion_curve, deletion_score, insertion_curve, insertion_score
+from bifkit.evaluation.metrics import (
+    keep_features,
+    mask_only_accuracy,
+    mcc,
+    mcc_of_masks,
+    post_hoc_accuracy,
+    top_k_mask,
+)
+
+__all__ = ["Diagnostics", "FitWarning", "check_refits", "coverage", "deletion_curve", "deletion_score", "diagnose",
+           "held_out", "insertion_curve", "insertion_score", "keep_features", "mask_only_accuracy", "mcc",
+           "mcc_of_masks", "post_hoc_accuracy", "temperature", "top_k_mask"]

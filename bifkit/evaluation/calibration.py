@@ -8,9 +8,9 @@ deviation is
 
     sqrt(2) s_i c,    c = Student's quantile (n - 1 degrees of freedom) / normal quantile, both at (1 + prob) / 2,
 
-c > 1 because s_i itself is only an estimate. Means stay as they were. One temperature a feature is needed: refits move
-features that matter and features that do not by about the same *share* of their importance, whereas the variance of a
-Dirichlet falls only as the importance itself.
+c > 1 because s_i itself is only an estimate. Means stay as they were. One temperature per feature is needed: refits
+move features that matter and features that do not by about the same *share* of their importance, whereas the variance
+of a Dirichlet falls only as the importance itself.
 """
 
 import numpy as np
@@ -22,14 +22,10 @@ from bifkit.posterior import Posterior
 RANGE = (1e-12, 1e6)  # of temperatures: a feature that never moved, and one that moved more than a Beta can
 
 
-def check(posteriors) -> list[Posterior]:
-    """The refits as a list, or an error: posteriors over the same features, of equally many rows.
-
-    >>> len(check(iter([Posterior([1.0, 2.0])])))
-    1
-    """
+def check_refits(posteriors) -> list[Posterior]:
+    """The refits as a list, or an error: posteriors over the same features, with equally many rows."""
     if hasattr(posteriors, "alpha") or not hasattr(posteriors, "__iter__"):
-        raise ValueError("refits must be a list of posteriors, one a fit (a number goes to temperature=); "
+        raise ValueError("refits must be a list of posteriors, one per fit (a number goes to temperature=); "
                          f"got a {type(posteriors).__name__}")
     posteriors = list(posteriors)
     for p in posteriors:
@@ -41,15 +37,27 @@ def check(posteriors) -> list[Posterior]:
 
 
 def coverage(posteriors, prob=0.8, *, temperature=None) -> np.ndarray:
-    """How often the ``prob`` interval of one fit holds the mean of another, for each feature: all ordered pairs.
-
-    ``temperature``: as if each had been calibrated with it.
+    """How often the interval of one fit holds the mean of another, over all ordered pairs.
 
     >>> fits = [Posterior([4.0, 4.0]), Posterior([4.4, 4.0]), Posterior([4.0, 4.4])]
     >>> coverage(fits, 0.8).tolist()  # the intervals as fitted are far too wide
     [1.0, 1.0]
+
+    Parameters
+    ----------
+    posteriors : list of Posterior
+        Two or more fits.
+    prob : float, default 0.8
+        Probability of the interval.
+    temperature : float or array (D,), optional
+        As if each fit had been calibrated with it.
+
+    Returns
+    -------
+    array (D,)
+        The share of pairs, one per feature; local fits count each row.
     """
-    posteriors = check(posteriors)
+    posteriors = check_refits(posteriors)
     if len(posteriors) < 2:
         raise ValueError(f"coverage compares fits with each other: give at least two, not {len(posteriors)}")
     means = np.stack([p.mean for p in posteriors])  # (n, ..., D)
@@ -64,10 +72,7 @@ def coverage(posteriors, prob=0.8, *, temperature=None) -> np.ndarray:
 
 
 def temperature(refits, prob=0.8) -> np.ndarray:
-    """The temperature of each feature that makes its ``prob`` interval hold a share ``prob`` of new refits.
-
-    Local posteriors share one temperature a feature over their rows. Three refits are the least, ten a good number:
-    fewer are allowed for by wider intervals.
+    """The temperature of each feature at which its interval holds a share ``prob`` of new refits.
 
     >>> rng = np.random.default_rng(0)
     >>> fits = [Posterior([400.0, 40.0, 4.0] * rng.normal(1, 0.01, 3)) for _ in range(40)]  # each moves by one percent
@@ -75,8 +80,19 @@ def temperature(refits, prob=0.8) -> np.ndarray:
     np.True_
     >>> float(coverage([p.calibrated(temperature=t) for p in fits[20:]]).mean().round(1))
     0.8
+
+    Parameters
+    ----------
+    refits : list of Posterior
+        Three at least, ten are a good number; the fewer, the wider the intervals. Rows of local fits share the result.
+    prob : float, default 0.8
+        Probability of the interval.
+
+    Returns
+    -------
+    array (D,)
     """
-    refits = check(refits)
+    refits = check_refits(refits)
     if len(refits) < 3:
         raise ValueError(f"{len(refits)} refits tell too little of how refits scatter: give at least 3, better 10")
     if not 0 < prob < 1:
@@ -100,16 +116,28 @@ def held_out(posteriors, prob=0.8, *, level=None, choose=2 / 3, splits=20, seed=
              rule=temperature) -> np.ndarray:
     """Coverage of each feature by intervals calibrated on other fits than those they are judged by.
 
-    ``splits`` times a share ``choose`` of the fits picks the temperatures for ``prob``, and the rest, calibrated with
-    them, are compared with each other at ``level`` (by default ``prob``). ``without`` leaves one fit out of everything
-    and the splits as they are, for a jackknife; ``rule`` is how temperatures are chosen.
+    Parameters
+    ----------
+    posteriors : list of Posterior
+    prob : float, default 0.8
+        Probability that the temperatures are chosen for.
+    level : float, optional
+        Probability of the intervals that are judged, by default ``prob``.
+    choose : float, default 2/3
+        Share of the fits that choose the temperatures; the others are compared with each other.
+    splits : int, default 20
+        Random splits to average over, drawn from ``seed``.
+    without : int, optional
+        Number of a fit to leave out while the splits stay as they are, for a jackknife.
+    rule : callable, default :func:`temperature`
+        Temperatures of (fits, prob).
 
-    >>> rng = np.random.default_rng(0)
-    >>> fits = [Posterior([400.0, 40.0, 4.0] * rng.normal(1, 0.01, 3)) for _ in range(30)]
-    >>> bool((abs(held_out(fits) - 0.8) < 0.1).all())
-    True
+    Returns
+    -------
+    array (D,)
+        The share of pairs, one per feature.
     """
-    posteriors, found = check(posteriors), []
+    posteriors, found = check_refits(posteriors), []
     first = round(choose * len(posteriors))
     if len(posteriors) - first < 2:
         raise ValueError(f"of {len(posteriors)} fits {first} choose and {len(posteriors) - first} are left, "

@@ -24,9 +24,7 @@ import pandas as pd
 import torch
 from torch import nn
 
-from bifkit.inputs.answers import function_of
-from bifkit.inputs.checks import check_X, frozen, like, outputs, predict_proba
-from bifkit.inputs.groups import resolve_groups
+from bifkit.inputs import check_X, frozen, function_of, like, outputs, predict_proba, resolve_groups
 from bifkit.posterior import Posterior
 from bifkit.seeding import derive
 
@@ -82,16 +80,18 @@ def _fills(fill, reference, donors, seed):
 
 
 def _scores(scores, n, names):
+    """Scores as (n, G), one row per instance."""
     scores = np.atleast_2d(np.asarray(scores.mean if isinstance(scores, Posterior) else scores, dtype=float))
     if scores.ndim != 2 or scores.shape[1] != len(names) or len(scores) not in (1, n):
-        raise ValueError(f"scores have shape {scores.shape}: expected ({n}, {len(names)}), a row an instance and a "
-                         f"column a feature or group, or ({len(names)},) for all rows alike")
+        raise ValueError(f"scores have shape {scores.shape}: expected ({n}, {len(names)}), one row per instance and "
+                         f"one column per feature or group, or ({len(names)},) for all rows alike")
     if not np.isfinite(scores).all():
         raise ValueError("scores hold NaN or infinite values; rank only finite importances")
     return np.broadcast_to(scores, (n, len(names)))
 
 
 def _counts(steps, n):
+    """How many features are removed or inserted at each point of the curve."""
     if steps is not None and not 1 <= steps:
         raise ValueError(f"steps must be at least 1, or None for one feature at a time; got {steps}")
     return np.unique(np.linspace(0, n, min(steps or n, n) + 1).round().astype(int))
@@ -100,6 +100,7 @@ def _counts(steps, n):
 @torch.no_grad()
 def _curve(kind, model, X, scores, *, groups=None, fill="mean", reference=None, donors=20, steps=None, likelihood=None,
            seed=0) -> pd.Series:
+    """The curve of either kind: the mean over rows of the prediction, feature by feature."""
     values, shape, names, _ = check_X(X)
     given, values = X, values.numpy()
     other = values if reference is None else check_X(reference, width=values.shape[1])[0].numpy()
@@ -141,31 +142,48 @@ def _area(curve):
 def deletion_curve(model, X, scores, **options) -> pd.Series:
     """The prediction as features are removed, most important first: a mean over rows for 0, 1, ..., G features.
 
-    ``model`` is a torch module that returns logits, an estimator, or a function that returns probabilities (or values).
-    ``scores`` is (N, G), (G,) for all rows, or a Posterior (its means). Options: ``groups`` (as for LocalBIF), ``fill``
-    ("mean", "marginal", a number or a row), ``reference`` (the rows that fill; X itself by default), ``donors`` (20),
-    ``steps`` (points of the curve; None: one feature at a time), ``likelihood`` (for a single output: "binary" or
-    "regression") and ``seed`` (of the donors).
-
     >>> predict = lambda X: np.stack([0.5 - X[:, 0], 0.5 + X[:, 0]], 1)  # only the first feature counts
     >>> deletion_curve(predict, [[0.4, 9.0], [-0.4, 7.0]], [1.0, 0.0]).round(2).tolist()
     [0.9, 0.5, 0.5]
+
+    Parameters
+    ----------
+    model : torch module, estimator or callable
+        A module that returns logits, an estimator, or a function of rows that returns probabilities or values.
+    X : array, DataFrame or tensor
+    scores : array (N, G) or (G,), or Posterior
+        Importances, one row per instance or one for all; of a Posterior its means.
+    groups : dict, list of lists or array (D,), optional
+        Features that go together, as for LocalBIF.
+    fill : "mean" (default), "marginal", float or array (D,)
+        What a removed feature becomes; see the top of this module.
+    reference : like X, optional
+        The rows that fill; X itself by default.
+    donors : int, default 20
+        Rows of ``reference`` for the marginal fill, drawn from ``seed``.
+    steps : int, optional
+        Points of the curve; by default one per feature.
+    likelihood : "categorical", "binary" or "regression", optional
+        Needed where the model has a single output: a logit or probability, or a value.
+    seed : int, default 0
+
+    Returns
+    -------
+    pandas.Series
+        Indexed by the number of features removed.
     """
     return _curve("deletion", model, X, scores, **options)
 
 
 def insertion_curve(model, X, scores, **options) -> pd.Series:
-    """The prediction as features are put back, most important first. Options: see :func:`deletion_curve`.
-
-    >>> predict = lambda X: np.stack([0.5 - X[:, 0], 0.5 + X[:, 0]], 1)
-    >>> insertion_curve(predict, [[0.4, 9.0], [-0.4, 7.0]], [1.0, 0.0]).round(2).tolist()
-    [0.5, 0.9, 0.9]
-    """
+    """The prediction as features are put back, most important first; parameters as for :func:`deletion_curve`."""
     return _curve("insertion", model, X, scores, **options)
 
 
 def deletion_score(model, X, scores, **options) -> float:
-    """Area under the deletion curve, 0 to 1 for a classifier: lower is better. Options: see :func:`deletion_curve`.
+    """Area under the deletion curve, 0 to 1 for a classifier: lower is better.
+
+    Parameters are those of :func:`deletion_curve`.
 
     >>> predict = lambda X: np.stack([0.5 - X[:, 0], 0.5 + X[:, 0]], 1)
     >>> round(deletion_score(predict, [[0.4, 9.0], [-0.4, 7.0]], [1.0, 0.0]), 3)  # of the curve .9, .5, .5
@@ -175,10 +193,8 @@ def deletion_score(model, X, scores, **options) -> float:
 
 
 def insertion_score(model, X, scores, **options) -> float:
-    """Area under the insertion curve, 0 to 1 for a classifier: higher is better. Options: see :func:`deletion_curve`.
+    """Area under the insertion curve, 0 to 1 for a classifier: higher is better.
 
-    >>> predict = lambda X: np.stack([0.5 - X[:, 0], 0.5 + X[:, 0]], 1)
-    >>> round(insertion_score(predict, [[0.4, 9.0], [-0.4, 7.0]], [1.0, 0.0]), 3)  # of the curve .5, .9, .9
-    0.8
+    Parameters are those of :func:`deletion_curve`.
     """
     return _area(insertion_curve(model, X, scores, **options))

@@ -1,29 +1,39 @@
 """How good is an explanation? Against ground truth (MCC), and by what g still gets right with k features.
 
-Scores are (N, G): a row an instance, a column a feature or a group of features. One row (G,) or (1, G) stands for a
-global explanation and serves every instance.
+Scores are (N, G): one row per instance, one column per feature or group of features. One row (G,) or (1, G) stands for
+a global explanation and serves every instance.
 """
 
 import numpy as np
-from sklearn.ensemble import HistGradientBoostingClassifier
 
-from bifkit.inputs.checks import predict_proba
+from bifkit.inputs import predict_proba
 
 
 def _rows(scores, n):
+    """Scores as (n, G), one row per instance."""
     scores = np.atleast_2d(np.asarray(scores, dtype=float))
     if not np.isfinite(scores).all():
         raise ValueError("scores hold NaN or infinite values; rank only finite importances")
     if len(scores) not in (1, n):
-        raise ValueError(f"scores have {len(scores)} rows, the data {n}: give one row an instance, or one for all")
+        raise ValueError(f"scores have {len(scores)} rows, the data {n}: give one row per instance, or one for all")
     return np.broadcast_to(scores, (n, scores.shape[1]))
 
 
 def top_k_mask(scores, k) -> np.ndarray:
-    """True for the k largest scores of each row; ``k`` is a number or one a row. Ties go to the earlier feature.
+    """Which features are among the k with the largest scores of their row; ties go to the earlier feature.
 
     >>> top_k_mask([[0.1, 0.7, 0.2]], 2).tolist()
     [[False, True, True]]
+
+    Parameters
+    ----------
+    scores : array (N, G) or (G,)
+    k : int or array (N,)
+        How many features, for all rows or for each.
+
+    Returns
+    -------
+    bool array (N, G)
     """
     scores = np.atleast_2d(np.asarray(scores, dtype=float))
     k = np.broadcast_to(np.asarray(k), len(scores))
@@ -36,23 +46,38 @@ def top_k_mask(scores, k) -> np.ndarray:
 
 
 def mcc_of_masks(mask, truth) -> float:
-    """Matthews correlation coefficient over all instance x feature cells (supplement, last section).
+    """Matthews correlation coefficient over all cells of instance and feature (supplement, last section).
 
-    >>> mcc_of_masks([[True, False]], [[True, False]])
-    1.0
+    Parameters
+    ----------
+    mask, truth : bool arrays (N, G)
+        Features that were found, and those that matter; ``mask`` may be one row for all.
+
+    Returns
+    -------
+    float
+        From -1 to 1; 0 where every cell of either is the same.
     """
-    mask, truth = np.broadcast_to(mask, np.shape(truth)).ravel(), np.asarray(truth, bool).ravel()
-    tp, tn = float((mask & truth).sum()), float((~mask & ~truth).sum())
-    fp, fn = float((mask & ~truth).sum()), float((~mask & truth).sum())
-    denominator = np.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
-    return float((tp * tn - fp * fn) / denominator) if denominator else 0.0
+    from sklearn.metrics import matthews_corrcoef  # slow to import
+
+    truth = np.asarray(truth, bool)
+    mask = np.broadcast_to(np.asarray(mask, bool), truth.shape)
+    if mask.all() == mask.any() or truth.all() == truth.any():  # scikit-learn gives 0 too, with a warning
+        return 0.0
+    return float(matthews_corrcoef(truth.ravel(), mask.ravel()))
 
 
 def mcc(scores, truth) -> float:
-    """MCC of the top-k of each row, k being the row's true number of relevant features (as the paper's code ran).
+    """MCC of the top k of each row, k being the row's true number of relevant features (as the paper's code ran).
 
     >>> mcc([0.9, 0.05, 0.05], [[True, False, False], [True, False, False]])
     1.0
+
+    Parameters
+    ----------
+    scores : array (N, G) or (G,)
+    truth : bool array (N, G)
+        Features that matter.
     """
     truth = np.atleast_2d(np.asarray(truth, dtype=bool))
     if np.shape(scores)[-1] != truth.shape[1]:
@@ -61,10 +86,20 @@ def mcc(scores, truth) -> float:
 
 
 def keep_features(X, mask, *, groups=None, fill=0.0) -> np.ndarray:
-    """X with every feature outside ``mask`` set to ``fill`` (zero: the mean of standardised data).
+    """X with every feature outside ``mask`` replaced by ``fill``.
 
     >>> keep_features([[1.0, 2.0]], [[True, False]]).tolist()
     [[1.0, 0.0]]
+
+    Parameters
+    ----------
+    X : array (N, D)
+    mask : bool array (N, G)
+        Features, or groups of features, to keep.
+    groups : array (D,), optional
+        Group number of each feature; by default each feature is its own.
+    fill : float or array (D,), default 0.0
+        Zero is the mean of standardised data.
     """
     X, mask = np.asarray(X, dtype=np.float32), np.asarray(mask, bool)
     if groups is not None:
@@ -75,11 +110,15 @@ def keep_features(X, mask, *, groups=None, fill=0.0) -> np.ndarray:
 def post_hoc_accuracy(model, X, y, scores, k, *, groups=None, fill=0.0) -> float:
     """Accuracy of ``model`` when each row keeps only its k most important features (section 5.2).
 
-    >>> from torch import nn
-    >>> import torch
-    >>> g = nn.Linear(2, 2, bias=False); _ = g.weight.data.copy_(torch.tensor([[-1.0, 0], [1, 0]]))
-    >>> post_hoc_accuracy(g, [[1.0, 5.0], [-1.0, 5.0]], [1, 0], [1.0, 0.0], 1)
-    1.0
+    Parameters
+    ----------
+    model : torch module
+        Returns logits.
+    X, y : array (N, D), array (N,)
+    scores : array (N, G) or (G,)
+    k : int
+    groups, fill
+        As for :func:`keep_features`.
     """
     mask = top_k_mask(_rows(scores, len(X)), k)
     kept = keep_features(X, mask, groups=groups, fill=fill)
@@ -87,15 +126,13 @@ def post_hoc_accuracy(model, X, y, scores, k, *, groups=None, fill=0.0) -> float
 
 
 def mask_only_accuracy(mask_train, y_train, mask_test, y_test, *, seed=0) -> float:
-    """Accuracy of a classifier that sees only which features were kept.
+    """Accuracy of a boosted classifier that sees only which features were kept.
 
     A selector can smuggle the label into *where* it looks. What this classifier gets right beyond the majority
     class is what the choice of features alone gives away.
-
-    >>> mask = np.eye(2, dtype=bool)[[0, 1] * 50]; y = np.array([0, 1] * 50)
-    >>> mask_only_accuracy(mask, y, mask, y)
-    1.0
     """
+    from sklearn.ensemble import HistGradientBoostingClassifier  # slow to import
+
     tree = HistGradientBoostingClassifier(max_iter=60, random_state=seed)
     tree.fit(np.asarray(mask_train, float), y_train)
     return float((tree.predict(np.asarray(mask_test, float)) == np.asarray(y_test)).mean())

@@ -3,6 +3,7 @@
 The room's door: the rest of the package imports from here, not from the files inside.
 """
 
+from bifkit.inputs.answers import function_of
 from bifkit.inputs.checks import (
     check_classes,
     check_model,
@@ -17,5 +18,5 @@ from bifkit.inputs.distilling import Distilled, NotFaithful, distill
 from bifkit.inputs.groups import resolve_groups
 from bifkit.inputs.rows import is_loader, rows_of, source, view
 
-__all__ = ["Distilled", "NotFaithful", "check_X", "check_classes", "check_model", "distill", "frozen", "is_loader",
-           "like", "outputs", "predict_proba", "resolve_groups", "rows_of", "source", "view", "warn"]
+__all__ = ["Distilled", "NotFaithful", "check_X", "check_classes", "check_model", "distill", "frozen", "function_of",
+           "is_loader", "like", "outputs", "predict_proba", "resolve_groups", "rows_of", "source", "view", "warn"]
