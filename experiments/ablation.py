@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 
 from bifkit import LocalBIF, plots
-from bifkit.evaluation import metrics as evaluate
-from bifkit.gates import FILLS, GATES, PRESETS
+from bifkit.evaluation import metrics
+from bifkit.presets import FILLS, GATES, PRESETS
 from data_prep.seeding import derive
 from experiments.runner.rows import finished
 from experiments.synthetic import prepared
@@ -72,13 +72,13 @@ def run(*, dataset, change, seed, rows=10_000):
     posterior = explainer.fit(data.X_train, data.y_train).explain(data.X_test)
     s, per_epoch = explainer.settings_, max(len(data.X_train) // explainer.settings_.batch_size, 1)
     steps = max(s.epochs * per_epoch, s.min_steps)
-    return {"mcc": 100 * evaluate.mcc(posterior.mean, data.truth_test), "elbo": explainer.elbo_,
+    return {"mcc": 100 * metrics.mcc(posterior.mean, data.truth_test), "elbo": explainer.elbo_,
             "passes": steps / per_epoch * s.draws * s.restarts,
             "concentration": float(np.median(posterior.alpha.sum(1)))}
 
 
 def scores(frame) -> pd.DataFrame:
-    """MCC x 100, a row a change (in the order of CHANGES), a column a data set, and their mean."""
+    """MCC x 100, one row per change (in the order of CHANGES), one column per data set, and their mean."""
     table = finished(frame).groupby(["change", "dataset"])["mcc"].mean().unstack()
     table = table.reindex([c for c in CHANGES if c in table.index])
     return table.assign(mean=table.mean(axis=1))
@@ -115,15 +115,15 @@ def reasons(frame) -> list[str]:
     by_set = scores(frame).drop(columns="mean")
     by_set = by_set - by_set.loc[BASE]
     for name, why in WHY.items():
-        told = []
+        found = []
         for change, r in gaps.iterrows():
             if factor(change) == name:
                 sets = ", ".join(f"{d} {v:+.1f}" for d, v in by_set.loc[change].items())
                 price = f", {r['price']:.1f} x the price" if abs(r["price"] - 1) > 0.01 else ""
                 gap = f"{r['difference']:+6.1f} ± {r['se']:.1f}"
-                told.append(f"    {_alternative(change, name):9s}{gap} ({sets}){price}")
-        if told:
-            lines += [f"{name} {why}", *told]
+                found.append(f"    {_alternative(change, name):9s}{gap} ({sets}){price}")
+        if found:
+            lines += [f"{name} {why}", *found]
     better = gaps.index[gaps["difference"] > 2 * gaps["se"]]
     return [*lines, f"better than {BASE} by more than two standard errors: {', '.join(better) or 'no change'}"]
 

@@ -7,32 +7,28 @@
     rows      one epoch of a fit on ``size`` rows of 20 features; ``loader``: 100 features from a DataLoader
     features  one epoch of a fit on 2,000 rows of ``size`` features
     threads   the local fit with ``size`` threads; ``wide``: one epoch on 2,000 rows of 1,000 features
-    floor     the local fit beside the bare forward and backward passes of g and of the importance network: as torch
-              runs the two modules, and with the network's passes written out as in a fit (``bifkit.passes``)
-    profile   in percent of the time that torch's operations take, which ones a local fit spends it in
-    together  the bare passes of five seeds in one (torch.func), and one seed after the other
+    floor     the local fit beside its floor: the bare forward and backward passes of g and of the importance network,
+              as torch runs the two modules, for as many batches
 
-A fit and its floor, and stacked and single seeds, are timed in turns, so that what else the machine does meets both. A
-fit that takes less than two seconds is timed three times: ``fit_seconds`` is the median, with the least and the most.
+A fit and its floor are timed in turns, so that what else the machine does meets both. A fit that takes less than two
+seconds is timed three times: ``fit_seconds`` is the median, with the least and the most.
 Seed 100 and up but for Syn4's fit, which is scored: it uses the reported seeds.
 """
 
-import copy
 import functools
-import os
 import time
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from bifkit import GlobalBIF, LocalBIF, passes
-from bifkit.evaluation import metrics as evaluate
-from bifkit.gates import preset
-from bifkit.inputs import checks as door
+from bifkit import GlobalBIF, LocalBIF, plots
+from bifkit.evaluation import metrics
+from bifkit.inputs import frozen
 from bifkit.networks import ImportanceNetwork
-from bifkit.optim import Flat
+from bifkit.presets import preset
 from data_prep.seeding import derive, seed_all
 from data_prep.synthetic import make_synthetic
 from experiments.models.classifiers import mlp, paper_g, train
@@ -66,7 +62,6 @@ def grid(profile="paper"):
     rows += [] if smoke else [{"part": "rows", "what": f"{w}, loader", "size": 1_000_000} for w in ("global", "local")]
     rows += [{"part": "threads", "what": w, "size": n} for w in ("local", "wide") for n in (1, 2)]
     rows += [{"part": "floor", "what": "local", "seed": 100 + s} for s in seeds]
-    rows += [{"part": "profile", "what": "local"}, {"part": "together", "what": "five seeds", "size": 5}]
     return [{"part": "", "what": "", "size": 0, "seed": 100, **row} for row in rows]
 
 
@@ -77,7 +72,7 @@ def run(*, part, what, size=0, seed=100):
     ['fit_extra_mb', 'fit_least', 'fit_most', 'fit_peak_mb', 'fit_seconds']
     """
     parts = {"published": _published, "explain": _explain, "rows": _growth, "features": _growth,
-             "threads": _threads, "floor": _floor, "profile": _profile, "together": _together}
+             "threads": _threads, "floor": _floor}
     return parts[part](part, what, size, seed)
 
 
@@ -128,7 +123,7 @@ def _published(part, what, size, seed):
         data, g = prepared("Syn4", seed, 10_000, "as_run")
         explainer, times = LocalBIF(g, seed=derive("Syn4", seed, what)), 3
     fitted, cost = repeated(lambda: explainer.fit(data.X_train, data.y_train), times)
-    return cost | {"mcc": 100 * evaluate.mcc(fitted.explain(data.X_test).mean, data.truth_test)}
+    return cost | {"mcc": 100 * metrics.mcc(fitted.explain(data.X_test).mean, data.truth_test)}
 
 
 @functools.lru_cache(maxsize=1)
@@ -199,84 +194,23 @@ def _threads(part, what, size, seed):
 
 
 def _floor(part, what, size, seed):
-    """A whole fit, and the bare passes for as many batches of as many rows: in turns, the median of each."""
+    """A whole fit, and bare forward and backward passes for as many batches of as many rows: in turns, medians."""
     data, g = prepared("Syn4", seed, 10_000, "as_run")
     X, s = torch.from_numpy(data.X_train), preset("rank")
     per_epoch = len(X) // s.batch_size
     steps = max(s.epochs * per_epoch, s.min_steps)
 
-    def bare(written):
+    def bare():
         net = ImportanceNetwork(X.shape[1], X.shape[1], hidden=s.hidden).train()
-        flat = Flat(net.parameters())
-        network = passes.of(net)
         for i in range(steps):
             x = X[i % per_epoch * s.batch_size:(i % per_epoch + 1) * s.batch_size]
-            flat.vector.grad.zero_()
-            if written:
-                seen = (x * network.forward(x)).requires_grad_()
-                g(seen).sum().backward()
-                network.backward(seen.grad * x)
-            else:
-                g(x * net(x)).sum().backward()
+            net.zero_grad()
+            g(x * net(x)).sum().backward()
 
-    with door.frozen(g):
-        work = (lambda: LocalBIF(g, seed=seed).fit(X), lambda: bare(False), lambda: bare(True))
-        fit, floor, written = np.median([[clock(w)[1] for w in work] for _ in range(5)], axis=0)
-    return {"fit_seconds": fit, "floor_seconds": floor, "fit_over_floor": fit / floor, "written_seconds": written}
-
-
-KINDS = {"matrix products": ("mm",), "drawing f, and its gradient": ("dirichlet", "_Sample"), "KL": ("gamma", "_KL"),
-         "BatchNorm and activations": ("batch_norm", "clamp_min", "threshold", "relu", "softplus"),
-         "optimiser": ("Optimizer", "adam")}
-
-
-def _profile(part, what, size, seed):
-    """Percent of the operations' own time by kind; what is left is small ones (Python's time is in none)."""
-    from torch.profiler import ProfilerActivity, profile
-
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # it speaks on stderr otherwise
-    data, g = prepared("Syn4", seed, 10_000, "as_run")
-    LocalBIF(g, seed=seed, epochs=1, min_steps=20).fit(data.X_train)
-    with profile(activities=[ProfilerActivity.CPU]) as profiler:
-        LocalBIF(g, seed=seed, epochs=1, min_steps=300).fit(data.X_train)
-    events = profiler.key_averages()
-    total = sum(e.self_cpu_time_total for e in events)
-    shares = {kind: 100 * sum(e.self_cpu_time_total for e in events if any(sign in e.key for sign in signs)) / total
-              for kind, signs in KINDS.items()}
-    shares["the rest"] = 100 - sum(shares.values())
-    return {f"share of {kind}": share for kind, share in shares.items()}
-
-
-def _together(part, what, size, seed):
-    """Bare passes of ``size`` pairs of g and network: stacked by ``torch.func``, and one pair after the other."""
-    from torch import func
-
-    X, steps = torch.randn(8_000, 11), 100
-    pairs = []
-    for _ in range(size):
-        net = func.replace_all_batch_norm_modules_(ImportanceNetwork(11, 11, hidden=100).train())
-        pairs.append((mlp([11, 100, 100, 2]).requires_grad_(False), net))
-    stacks = [func.stack_module_state([pair[i] for pair in pairs]) for i in (0, 1)]
-    shells = [copy.deepcopy(pairs[0][i]).to("meta") for i in (0, 1)]
-
-    def output(g, g_buffers, net, net_buffers, x):
-        f = func.functional_call(shells[1], (net, net_buffers), (x,))
-        return func.functional_call(shells[0], (g, g_buffers), (x * f,)).sum()
-
-    slope = func.vmap(func.grad(output, argnums=2), in_dims=(0, 0, 0, 0, None))
-
-    def stacked():
-        for i in range(steps):
-            slope(*stacks[0], *stacks[1], X[i % 40 * 200:(i % 40 + 1) * 200])
-
-    def in_turn():
-        for g, net in pairs:
-            for i in range(steps):
-                x = X[i % 40 * 200:(i % 40 + 1) * 200]
-                g(x * net(x)).sum().backward()
-
-    together, apart = np.median([(clock(stacked)[1], clock(in_turn)[1]) for _ in range(5)], axis=0)
-    return {"together_seconds": together, "apart_seconds": apart}
+    with frozen(g):
+        work = (lambda: LocalBIF(g, seed=seed).fit(X), bare)
+        fit, floor = np.median([[clock(w)[1] for w in work] for _ in range(5)], axis=0)
+    return {"fit_seconds": fit, "floor_seconds": floor, "fit_over_floor": fit / floor}
 
 
 def exponents(frame) -> pd.DataFrame:
@@ -334,16 +268,47 @@ def explain_table(frame, size) -> pd.DataFrame:
     return out.sort_values("once fitted", kind="stable")
 
 
+def explain_figure(frame, size):
+    """Bars of ``explain_table``: seconds for ``size`` rows, with the fit and once fitted, on a logarithmic axis."""
+    table = explain_table(frame, size)
+    ax = plots.axes(size=(7, 3.4))
+    ax.barh(table.index, table["with the fit"], color=plots.SKY, label="with the fit")
+    ax.barh(table.index, table["once fitted"], color=plots.BLUE, height=0.4, label="once fitted")
+    ax.set_xscale("log")
+    ax.set_xlabel(f"seconds for {size:,} rows (log scale)")
+    ax.invert_yaxis()
+    ax.legend(loc="upper right")
+    return ax
+
+
+def growth_figure(growth):
+    """Seconds (above) and memory (below) of one epoch against rows and against features, global and local."""
+    figure, panels = plt.subplots(2, 2, figsize=(9, 5.6), layout="constrained", sharex="col")
+    labels = {"fit_seconds": "seconds per epoch", "fit_extra_mb": "MB on top of the data"}
+    for row, column in zip(panels, labels, strict=True):
+        for ax, part in zip(row, ("rows", "features"), strict=True):
+            for what, color in (("global", plots.BLUE), ("local", plots.ORANGE)):
+                sub = growth[(growth["part"] == part) & (growth["what"] == what)]
+                ax.loglog(sub["size"], sub[column], "o-", color=color, label=what)
+            ax.set_ylabel(labels[column])
+            ax.set_ylim(*((0.005, 20) if column == "fit_seconds" else (1, 1000)))
+            ax.grid(alpha=0.3)
+            ax.legend(loc="upper left")
+            panels[1, 0 if part == "rows" else 1].set_xlabel(part)
+    return figure
+
+
 def verdicts(frame) -> pd.DataFrame:
-    """What was promised, what was measured, whether it holds: the README's table.
+    """What was promised, what was measured, whether it holds (``-``: measured only): the README's table.
 
     >>> verdicts(pd.DataFrame({"part": ["x"], "what": "", "size": 0, "mcc": 0.0})).empty
     True
     """
     rows = []
 
-    def add(promise, wanted, measured, holds):
-        rows.append({"promise": promise, "wanted": wanted, "measured": measured, "holds": "yes" if holds else "no"})
+    def add(promise, wanted, measured, holds=None):
+        answer = {True: "yes", False: "no"}.get(None if holds is None else bool(holds), "-")
+        rows.append({"promise": promise, "wanted": wanted, "measured": measured, "holds": answer})
 
     published = frame[frame["part"] == "published"]
     ours, others = (published[published["what"] == w] for w in ("bifkit (local)", "published setting"))
@@ -361,10 +326,9 @@ def verdicts(frame) -> pd.DataFrame:
             ours["fit_peak_mb"].max() < 1000)
     if (frame["part"] == "floor").sum() > 1:
         part = frame[frame["part"] == "floor"]
-        ratio, written = part["fit_over_floor"], part["fit_seconds"] / part["written_seconds"]
-        add("a fit beside its bare forward and backward passes, as torch runs the modules", "at most 2 times",
-            f"{ratio.mean():.2f} times ({ratio.min():.2f} to {ratio.max():.2f} over seeds); {written.mean():.2f} times "
-            "the faster passes of our own", ratio.mean() <= 2)
+        ratio = part["fit_over_floor"]
+        add("a fit beside its bare forward and backward passes", "-",
+            f"{ratio.mean():.2f} times ({ratio.min():.2f} to {ratio.max():.2f} over seeds)")
     growth = frame[frame["part"].isin(["rows", "features"]) & frame["what"].isin(["global", "local"])]
     if growth["size"].max() >= 10_000:
         b, largest = exponents(growth), exponents(two_largest(growth))
@@ -391,13 +355,12 @@ def main():
     >>> callable(main)
     True
     """
-    from experiments.runner import report
-    from experiments.runner import scoreboard as paper
+    from experiments.runner import report, scoreboard
 
     frame = study.run(run, grid(), name="bench", recompute=True, workers=1)
     report.show(explain_table(frame, 10_000).round(3), "seconds to explain 10,000 rows")
     report.show(report.save_table(verdicts(frame), "bench"), "\nwhat was promised")
-    paper.update_readme()
+    scoreboard.update_readme()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Counting: how many features matter for a row, without being told? (notebook 07)
+"""Counting: how many features matter for a row, when nobody says? (notebook 07)
 
 Table 1 gives every method each row's true number of relevant features. Here none is given. Our rule reads it off the
 posterior: **a feature matters when its importance probably exceeds an equal share**, P(f_i > 1/D) > p. The threshold
@@ -34,7 +34,7 @@ OTHERS = {  # rule: features of each row, bool (N, D)
     "exp(entropy of the mean)": lambda q: top_k_mask(q.mean, q.effective_features.round().astype(int)),
 }
 DEVELOPMENT, SEEDS, INVASE_SEEDS = (100, 101, 102), (0, 1, 2, 3, 4), (0, 1)
-OURS, OWN, TOLD = "bifkit", "bifkit, own number", "bifkit, given each row's k"
+OURS, OWN, GIVEN = "bifkit", "bifkit, own number", "bifkit, given each row's k"
 MARKS = {OWN: "o", "INVASE": "s", "L2X, given each row's k": "^", "L2X, given one k": "v"}
 SCORES = ["precision", "recall", "mcc"]
 
@@ -100,7 +100,7 @@ def from_mcc(value, selected, relevant_, cells) -> dict:
 
 
 def long(frame) -> pd.DataFrame:
-    """A row a run and rule (a candidate p is a rule): precision, recall, MCC, share of rows whose number is right."""
+    """One row per run and rule (each candidate p is one): precision, recall, MCC, rows whose number is right (%)."""
     rows = []
     for r in finished(frame).itertuples():
         for rule, (tp, fp, fn, right) in json.loads(r.counts).items():
@@ -132,8 +132,8 @@ def given_k() -> pd.DataFrame:
         key = {"dataset": r.dataset, "seed": r.seed}
         if r.method == "L2X":
             k = rival("L2X", r.dataset).k * len(truth)
-            told = from_mcc(r.mcc, truth.sum(), truth.sum(), truth.size)
-            rows.append({"method": "L2X, given each row's k", **key, **told})
+            given = from_mcc(r.mcc, truth.sum(), truth.sum(), truth.size)
+            rows.append({"method": "L2X, given each row's k", **key, **given})
             rows.append({"method": "L2X, given one k", **key, **from_mcc(r.mcc_own, k, truth.sum(), truth.size)})
         else:
             known = 100.0 if r.mcc_own > 99.999 else np.nan
@@ -142,7 +142,7 @@ def given_k() -> pd.DataFrame:
 
 
 def everyone(frame) -> pd.DataFrame:
-    """A row a method, data set and reported seed: ours by the rule with the chosen p, ours with oracle k, the rivals.
+    """One row per method, data set and reported seed: ours by the rule with the chosen p, ours given k, the rivals.
 
     INVASE's MCC is the stored one (five seeds), its precision and recall those of the runs trained again (two).
     """
@@ -156,7 +156,7 @@ def everyone(frame) -> pd.DataFrame:
     for i, r in rivals[rivals["method"] == "INVASE"].iterrows():
         if (key := (r["dataset"], r["seed"])) in again.index:
             rivals.loc[i, ["precision", "recall"]] = again.loc[key, ["precision", "recall"]].to_numpy()
-    parts = [ours.drop(columns="rule").assign(method=OWN), oracle.assign(method=TOLD), rivals]
+    parts = [ours.drop(columns="rule").assign(method=OWN), oracle.assign(method=GIVEN), rivals]
     return pd.concat([q for q in parts if len(q)], ignore_index=True)
 
 
@@ -173,7 +173,7 @@ def disagreement(frame) -> float:
 
 
 def table(frame) -> pd.DataFrame:
-    """Means over the seeds: a row a method and score, a column a data set, and the mean over the sets."""
+    """Means over the seeds: one row per method and score, one column per data set, and the mean over the sets."""
     means = everyone(frame).groupby(["method", "dataset"], sort=False)[SCORES].mean()
     wide = means.stack().unstack("dataset")
     wide = wide.reindex(columns=[n for n in NAMES if n in wide])
@@ -181,7 +181,7 @@ def table(frame) -> pd.DataFrame:
 
 
 def figure(frame, *, ax=None):
-    """Precision against recall, a point a method and data set; the rule's curve over p for each set."""
+    """Precision against recall, one point per method and data set; the rule's curve over p for each set."""
     found = long(frame)
     ours = found[(found["method"] == OURS) & found["seed"].isin(SEEDS)]
     ax = plots.axes(ax, (6.4, 4.2))
@@ -206,22 +206,22 @@ def figure(frame, *, ax=None):
 
 
 def findings(frame) -> list[str]:
-    """What the numbers say, each line computed: the price of not being told k, and who is ahead of whom.
+    """What the numbers say, each line computed: the price of not being given k, and who is ahead of whom.
 
     Differences are paired by seed; ahead and behind mean by more than two standard errors.
     """
     runs = everyone(frame).set_index(["method", "dataset", "seed"])["mcc"]
     means = runs.groupby(["method", "dataset"], sort=False).mean().unstack("dataset")
-    ours, told = means.loc[OWN], means.loc[TOLD]
-    lines = ["not being told k costs us " + ", ".join(f"{n} {told[n] - ours[n]:.1f}" for n in ours.index)]
+    ours, given = means.loc[OWN], means.loc[GIVEN]
+    lines = ["not being given k costs us " + ", ".join(f"{n} {given[n] - ours[n]:.1f}" for n in ours.index)]
     for rival_ in [m for m in means.index if not m.startswith("bifkit")]:
         by = (runs[OWN] - runs[rival_]).groupby("dataset")
         gap, se = by.mean(), by.std(ddof=1).fillna(0) / np.sqrt(by.count())
         groups = {"ahead on": gap > 2 * se + 1e-9, "behind on": gap < -2 * se - 1e-9}
         groups["level on"] = ~(groups["ahead on"] | groups["behind on"])
-        told = "; ".join(f"{k} {', '.join(gap.index[v])}" for k, v in groups.items() if v.any())
+        verdict = "; ".join(f"{k} {', '.join(gap.index[v])}" for k, v in groups.items() if v.any())
         each = ", ".join(f"{n} {gap[n]:+.1f} ± {se[n]:.1f}" for n in gap.index)
-        lines.append(f"our own number against {rival_}: {told} ({each})")
+        lines.append(f"our own number against {rival_}: {verdict} ({each})")
     right = long(frame)
     right = right[(right["method"] == OURS) & (right["rule"] == str(choose(frame))) & right["seed"].isin(SEEDS)]
     by = right.groupby("dataset")["number right"].mean()

@@ -22,7 +22,7 @@ from scipy import special, stats
 from torch import nn
 
 from bifkit import LocalBIF, dirichlet
-from bifkit.evaluation import metrics as evaluate
+from bifkit.evaluation import metrics
 from data_prep import adult, credit, intrusion
 from data_prep.catalog import entry
 from data_prep.seeding import derive, seed_all
@@ -78,7 +78,7 @@ def run(*, check, dataset, preset=None, seed=0, rows=10_000, steps=0):
     explainer = LocalBIF(g, preset, seed=derive(dataset, seed, f"errata {preset}"), **short)
     posterior = explainer.fit(data.X_train, data.y_train).explain(data.X_test)
     D = data.n_features
-    return {"mcc": 100 * evaluate.mcc(posterior.mean, data.truth_test),
+    return {"mcc": 100 * metrics.mcc(posterior.mean, data.truth_test),
             "accuracy": accuracy(g, data.X_test, data.y_test),
             "shrunken": accuracy(g, data.X_test / D, data.y_test),  # what f o x leaves when f is uniform
             "shrunken_batch": batch_accuracy(g, data.X_test / D, data.y_test)}
@@ -124,9 +124,9 @@ def syn3_formula() -> Erratum:
     """How often do X8, X9 and X10 change the likelier class of Syn3?"""
     x = np.random.default_rng(derive("errata", "syn3")).standard_normal((ROWS, 4))
     share = {}
-    for where, variant, slope in (("printed", "as_printed", 2.0), ("run", "as_run", 0.2), ("mixed", "as_run", 0.2)):
+    for where, variant, factor in (("printed", "as_printed", 2.0), ("run", "as_run", 0.2), ("mixed", "as_run", 0.2)):
         whole = log_ratio("Syn3", x, variant=variant, mixed=where == "mixed") < 0
-        share[where] = float((whole != (np.sin(slope * x[:, 0]) > 0)).mean())
+        share[where] = float((whole != (np.sin(factor * x[:, 0]) > 0)).mean())
     found = stored("synthetic_as_printed", ["bifkit (local)", "SHAP", "SHAP on g"], "mcc")
     return Erratum(
         topic="Syn3's formula",
@@ -169,13 +169,13 @@ def inputs() -> Erratum:
     """How many inputs, and where do the relevant ones stand?"""
     places = {(n, v): make_synthetic(n, 0, rows=20, variant=v) for n in NAMES[:3] for v in ("as_printed", "as_run")}
     values = {k: (d.n_features, (np.flatnonzero(d.truth_test[0]) + 1).tolist()) for k, d in places.items()}
-    told = {v: "; ".join(f"{n} X{values[n, v][1][0]}-X{values[n, v][1][-1]}" for n in NAMES[:3])
+    where = {v: "; ".join(f"{n} X{values[n, v][1][0]}-X{values[n, v][1][-1]}" for n in NAMES[:3])
             for v in ("as_printed", "as_run")}
     return Erratum(
         topic="Inputs of Syn1-3",
         paper="section 5.1: 10 features; Syn2 uses X3-X6, Syn3 X7-X10. Was run: 11, the relevant ones first",
-        check=f"as printed {values['Syn1', 'as_printed'][0]} inputs ({told['as_printed']}); as run "
-              f"{values['Syn1', 'as_run'][0]} ({told['as_run']})",
+        check=f"as printed {values['Syn1', 'as_printed'][0]} inputs ({where['as_printed']}); as run "
+              f"{values['Syn1', 'as_run'][0]} ({where['as_run']})",
         consequence="one more useless input; ties between scores, which go to the earlier feature, favour the "
                     "relevant ones",
         bifkit="both variants; MCC counts all inputs, and no method of ours returns ties",
@@ -185,9 +185,9 @@ def inputs() -> Erratum:
 def oracle_k() -> Erratum:
     """What is knowing each row's number of relevant features worth to a perfect ranking?"""
     truth = {n: make_synthetic(n, 0).truth_test for n in MIXED}
-    fixed = {n: 100 * evaluate.mcc_of_masks(evaluate.top_k_mask(t, int(t.sum(1).max())), t) for n, t in truth.items()}
+    fixed = {n: 100 * metrics.mcc_of_masks(metrics.top_k_mask(t, int(t.sum(1).max())), t) for n, t in truth.items()}
     blind = {n: t & (np.arange(t.shape[1]) != 10) for n, t in truth.items()}  # a ranking that puts the switch last
-    switch = {n: 100 * evaluate.mcc(blind[n].astype(float), t) for n, t in truth.items()}
+    switch = {n: 100 * metrics.mcc(blind[n].astype(float), t) for n, t in truth.items()}
     return Erratum(
         topic="Oracle k",
         paper="section 5.1 names the score, not how many features a row selects. Was run: as many as are truly "
@@ -196,7 +196,7 @@ def oracle_k() -> Erratum:
               f"with oracle k, but the switch put last, {_each(switch)}",
         consequence="the score is of the ranking alone: how many features matter is given away, and a method "
                     "cannot be wrong on it",
-        bifkit="the same score for comparison, and a rule of our own that is not told k (below)",
+        bifkit="the same score for comparison, and a rule of our own that is not given k (below)",
         values={"fixed": fixed, "switch": switch})
 
 
@@ -340,10 +340,10 @@ def removing() -> Erratum:
     X = np.random.default_rng(derive("errata", "removing")).standard_normal((ROWS, 4))
     y = (log_ratio("Syn2", X) < 0).astype(int)
     keep = np.broadcast_to([True, True, False, False], X.shape)
-    mean_fill = float(((log_ratio("Syn2", evaluate.keep_features(X, keep)) < 0) == y).mean())
+    mean_fill = float(((log_ratio("Syn2", metrics.keep_features(X, keep)) < 0) == y).mean())
     room = 4.0 - (X[:, :2] ** 2).sum(1)  # what the other two may add: chi-squared with two degrees of freedom
     best = float(((stats.chi2.cdf(room, 2) > 0.5) == y).mean())
-    none = float(((log_ratio("Syn2", evaluate.keep_features(X, ~keep & False)) < 0) == y).mean())
+    none = float(((log_ratio("Syn2", metrics.keep_features(X, ~keep & False)) < 0) == y).mean())
     return Erratum(
         topic="Post-hoc accuracy",
         paper="section 5.2: classification 'given these k input features with removing the rest'. Was run: the "
@@ -566,7 +566,7 @@ def everything(runs, ablation) -> list[Erratum]:
 
 
 def table(errata) -> pd.DataFrame:
-    """The errata as one table, a row each."""
+    """The errata as one table, one row each."""
     rows = [{"difference": e.topic, "the paper says": e.paper, "check, by running code": e.check,
              "other studies": e.beside, "consequence": e.consequence, "what bifkit does": e.bifkit} for e in errata]
     return pd.DataFrame(rows, index=pd.RangeIndex(1, len(rows) + 1, name="no."))

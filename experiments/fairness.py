@@ -22,7 +22,7 @@ import pandas as pd
 from bifkit import GlobalBIF, Posterior
 from data_prep.adult import FEATURES, load_adult_fair
 from data_prep.seeding import derive, seed_all
-from experiments import divergence as dv
+from experiments import divergence
 from experiments.models.classifiers import freeze, mlp, train
 from experiments.models.fairness import LEVELS, adversarial_train, carried_gap, p_rule, report, unconstrained
 from experiments.rivals import INVASE
@@ -32,7 +32,7 @@ from experiments.runner.rows import finished
 SEEDS = range(5)
 CLASSIFIERS = ["fair", "baseline"]
 EXPLAINERS = {"rank": "bifkit", "paper": "BIF as printed", "invase": "INVASE"}
-MEASURES = {"rank": dv.dirichlet_kl, "paper": dv.dirichlet_kl, "invase": dv.bernoulli_kl}
+MEASURES = {"rank": divergence.dirichlet_kl, "paper": divergence.dirichlet_kl, "invase": divergence.bernoulli_kl}
 PRESETS = {"rank": {}, "paper": {"draws": 1}}  # the paper's BIF: a single sample, prior .1
 SENSITIVE = ("race", "sex")
 FOLDS = (("A", "B"), ("B", "A"))  # chosen on, reported on
@@ -175,7 +175,7 @@ def _vectors(frame, explainer, reference="pre-trained"):
 
 
 def states(frame):
-    """A row a state and seed, the folds averaged: AUC, accuracy and the fairness measures on held-out rows."""
+    """One row per state and seed, the folds averaged: AUC, accuracy and the fairness measures on held-out rows."""
     lines = [{"state": s.split(":")[1] if s[0] in "01" else s, "seed": seed, **line}
              for seed, found in stored(frame, "measures").items() for s, part in found.items() for line in part]
     columns = ["auc", "accuracy"] + [f"{m}_{z}" for m in ("p_rule", "parity", "odds") for z in SENSITIVE]
@@ -183,7 +183,7 @@ def states(frame):
 
 
 def levels(frame):
-    """Mean and standard error over seeds of every measure, a row a state; panel 1 and what goes beyond the paper."""
+    """Mean and standard error over seeds of every measure, one row per state: panel 1, and more than the paper has."""
     by = states(frame).drop(columns="seed").groupby("state").agg(["mean", "sem"])
     return by.reindex([s for s in STATES if s in by.index])
 
@@ -197,7 +197,7 @@ def shown(frame):
 
 
 def divergences(frame, explainer, reference="pre-trained"):
-    """Panels 2 and 3: divergence from the reference's explanation, a row a level and seed, the folds averaged.
+    """Panels 2 and 3: divergence from the reference's explanation, one row per level and seed, the folds averaged.
 
     Columns level, seed, kl, and for the same seed ``control`` and ``reseeded``, the floors (pre-trained state only).
     """
@@ -206,7 +206,7 @@ def divergences(frame, explainer, reference="pre-trained"):
     def far(name):
         e = [(0, s, v[reference]) for s, v in vectors.items()]
         e += [(level, s, v[n]) for s, v in vectors.items() for level in LEVELS if (n := name.format(level)) in v]
-        return dv.paired(e, reference=0, measure=MEASURES[explainer]).set_index(["level", "seed"])["kl"]
+        return divergence.paired(e, reference=0, measure=MEASURES[explainer]).set_index(["level", "seed"])["kl"]
 
     if not vectors:
         return pd.DataFrame(columns=["level", "seed", "kl", "control", "reseeded"])
@@ -221,7 +221,7 @@ def curve(frame, explainer, reference="pre-trained"):
     table = by.agg(mean=("kl", "mean"), se=("kl", "sem"), control=("control", "mean"), reseeded=("reseeded", "mean"))
     if vectors := _vectors(frame, explainer, reference):
         e = [(level, s, v[f"0:{level}" if level else reference]) for s, v in vectors.items() for level in (0, *LEVELS)]
-        floors = dv.floor(e, measure=MEASURES[explainer]).set_index("level")["floor"]
+        floors = divergence.floor(e, measure=MEASURES[explainer]).set_index("level")["floor"]
         table["floor"], table["floor_reference"] = floors.reindex(table.index), floors[0]
     return table.reset_index()
 

@@ -85,7 +85,7 @@ def run(*, dataset, method, seed):
 
 
 def table(frame) -> pd.DataFrame:
-    """Mean area of each method, a column a data set and measure.
+    """Mean area of each method, one column per data set and measure.
 
     >>> frame = pd.DataFrame({"dataset": "wine", "method": "random", "seed": [0, 1], "error": "",
     ...                       **{m: [0.4, 0.6] for m in MEASURES}})

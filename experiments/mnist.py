@@ -26,7 +26,7 @@ import warnings
 import numpy as np
 
 from bifkit import LocalBIF
-from bifkit.evaluation import metrics as evaluate
+from bifkit.evaluation import metrics
 from data_prep.mnist import load_mnist, patches
 from data_prep.seeding import derive, seed_all
 from experiments import figures
@@ -45,12 +45,12 @@ METHODS = [*OURS, *RIVALS, "oracle"]
 LAMBDAS = dict(zip(KS, (100, 50, 23, 18.5, 15.5), strict=True))  # INVASE, supplement
 PIXELS = 16  # of a patch
 SAMPLE, SHOWN, SHOWN_K = 300, 10, 4  # all are scored on the sample too; its first are the figure's digits; their k
-L2X_PLAN = {"budget": "short"}  # 64 digits a step, or 400 steps, scored lower on seed 100
+L2X_PLAN = {"budget": "short"}  # 64 digits per step, or 400 steps, scored lower on seed 100
 INVASE_PLAN = {"iterations": 1000, "batch_size": 64, "lr": 1e-3}
 
 
 def grid(profile="paper", *, methods=METHODS, seeds=SEEDS):
-    """The runs of the study, seed by seed (so that a worker trains g once a seed); smoke: one seed, few digits.
+    """The runs of the study, seed by seed (so that a worker trains g once per seed); smoke: one seed, few digits.
 
     The first seed also stores what the figures show.
 
@@ -133,14 +133,14 @@ def explain(method, g, X, y, X_test, *, seed, steps):
             warnings.filterwarnings("ignore", message="the data have .* constant column")
             posterior = explainer.fit(X, y).explain(X_test)
         return _ranked(posterior.mean), {"posterior": posterior} if method == "bifkit" else {}
-    if method == "L2X":  # one model a k; widths of the supplement
+    if method == "L2X":  # one model per k; widths of the supplement
         return {k: L2X(k, groups=groups, hidden=250, predictor_hidden=500, seed=derive("MNIST", seed, "L2X", k),
                        **L2X_PLAN).fit(X, y).selected(X_test) for k in KS}, {}
     if method == "INVASE":  # its own selection, and beside it the k patches it finds most probable
         models = {k: INVASE(lam=lam / PIXELS, groups=groups, activation="relu", seed=derive("MNIST", seed, "INVASE", k),
                             **INVASE_PLAN).fit(X, y) for k, lam in LAMBDAS.items()}
         return ({k: m.selected(X_test) for k, m in models.items()},
-                {"top": {k: evaluate.top_k_mask(m.scores(X_test), k) for k, m in models.items()}})
+                {"top": {k: metrics.top_k_mask(m.scores(X_test), k) for k, m in models.items()}})
     from experiments.rivals import attribution  # shap, lime and captum take seconds to import
 
     if method == "LIME, own segments":
@@ -155,7 +155,7 @@ def explain(method, g, X, y, X_test, *, seed, steps):
 
 
 def _ranked(scores):
-    return {k: evaluate.top_k_mask(scores, k) for k in KS}
+    return {k: metrics.top_k_mask(scores, k) for k in KS}
 
 
 def _segments(attribution, g, X, seed):
@@ -200,7 +200,7 @@ def _pixels(mask):
 
 
 def _reads(judge, X, y, mask):
-    return float((predict_proba(judge, evaluate.keep_features(X, _pixels(mask))).argmax(1) == y).mean())
+    return float((predict_proba(judge, metrics.keep_features(X, _pixels(mask))).argmax(1) == y).mean())
 
 
 def mask_only(mask, y):
@@ -214,14 +214,14 @@ def mask_only(mask, y):
     if mask.shape[1] == 784:
         mask = mask.astype(float) @ np.eye(49)[patches()] / PIXELS
     half = np.arange(len(y)) % 2 == 0
-    return float(np.mean([evaluate.mask_only_accuracy(mask[a], y[a], mask[~a], y[~a]) for a in (half, ~half)]))
+    return float(np.mean([metrics.mask_only_accuracy(mask[a], y[a], mask[~a], y[~a]) for a in (half, ~half)]))
 
 
 def _uncertainty(posterior, X, y, judge, shown, figure):
     """Is the judge wrong where the posterior is unsure? And the pictures of the two figures."""
     spread = posterior.sd.sum(1)  # the paper's measure (Figure 2): the sum of the posterior sds
     order, tenth = np.argsort(-spread, kind="stable"), len(y) // 10
-    mask = evaluate.top_k_mask(posterior.mean, 2)
+    mask = metrics.top_k_mask(posterior.mean, 2)
     out = {f"{name}_2": _reads(judge, X[part], y[part], mask[part])
            for name, part in (("unsure", order[:tenth]), ("sure", order[-tenth:]))}
     out |= {"spread_3": float(spread[y == 0].mean()), "spread_8": float(spread[y == 1].mean()),

@@ -18,7 +18,7 @@ COLUMNS = [f"k={k}" for k in KS]
 
 
 def table(frame, score="acc"):
-    """(mean, standard deviation) over the seeds, a row a method, a column a k; empty where nothing was run.
+    """(mean, standard deviation) over the seeds, one row per method, one column per k; empty where nothing was run.
 
     ``score``: acc (the judge), sample (the judge on the slow explainers' sample), mask (what the choice of patches
     alone gives away) or patches (how many are kept). INVASE has two rows: its own selection, which is what the paper
@@ -35,7 +35,7 @@ def table(frame, score="acc"):
 
 
 def verdicts(frame):
-    """A row a k: ours, the paper's BIF, the strongest other explainer on the same digits, the oracle.
+    """One row per k: ours, the paper's BIF, the strongest other explainer on the same digits, the oracle.
 
     ``lead`` is how far that other one is ahead of ours (negative: behind). What chooses its own number of patches
     (INVASE's selection, LIME's segments) competes where it keeps no more than k on average (rounded).
@@ -54,7 +54,7 @@ def verdicts(frame):
 
 
 def judges(frame):
-    """A row a seed: what its judge makes of nothing, the ceiling at k=1, ours, and the best rival's."""
+    """One row per seed: what its judge makes of nothing, the ceiling at k=1, ours, and the best rival's."""
     runs = finished(frame)
     if runs.empty:
         return pd.DataFrame({"not run": []})

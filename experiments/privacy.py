@@ -32,8 +32,8 @@ from sklearn.metrics import roc_auc_score
 from bifkit.explainers import GlobalBIF
 from data_prep import adult, diabetes, load_adult, load_diabetes, make_synthetic
 from data_prep.seeding import derive, seed_all
-from experiments import divergence as dv
-from experiments.models import privacy as pv
+from experiments import divergence
+from experiments.models import privacy as dp_sgd
 from experiments.models.classifiers import mlp, predict_proba
 from experiments.rivals import INVASE
 from experiments.runner.rows import finished
@@ -41,8 +41,8 @@ from experiments.runner.rows import finished
 SEEDS = range(5)
 # the INVASE figure's epsilons on Diabetes, by sigma: 2.3 and 17 of the noise table come out at 0.99 and 0.106 there
 FIGURE_NOISE = {0.96: 4.0, 2.3: 1.0, 17.0: 0.1, 145.0: 0.01}
-LEVELS = {"Adult": pv.NOISE, "Diabetes": tuple(sorted({*pv.NOISE, *FIGURE_NOISE})), "Toy": (0.0, 2.3, 17.0)}
-INVASE_LEVELS = {"Adult": pv.NOISE, "Diabetes": (0.0, *FIGURE_NOISE), "Toy": (0.0, 17.0)}
+LEVELS = {"Adult": dp_sgd.NOISE, "Diabetes": tuple(sorted({*dp_sgd.NOISE, *FIGURE_NOISE})), "Toy": (0.0, 2.3, 17.0)}
+INVASE_LEVELS = {"Adult": dp_sgd.NOISE, "Diabetes": (0.0, *FIGURE_NOISE), "Toy": (0.0, 17.0)}
 TRAINING = {"Adult": {"epochs": 20, "batch_size": 1000, "weight_decay": 0.3},
             "Diabetes": {"epochs": 10, "batch_size": 2800, "weight_decay": 0.7},
             "Toy": {"epochs": 5, "batch_size": 100, "weight_decay": 0.3}}
@@ -74,7 +74,7 @@ def private_model(data, dataset, seed, noise):
     """(model, PrivateRun) of one run; initial weights and batches depend on data set and seed alone."""
     seed_all("privacy", dataset, seed, "g")
     g = mlp([data.n_features, 100, 20, 1])
-    return pv.dp_train(g, data.X_train, data.y_train, noise=noise, seed=derive("privacy", dataset, seed),
+    return dp_sgd.dp_train(g, data.X_train, data.y_train, noise=noise, seed=derive("privacy", dataset, seed),
                        **TRAINING[dataset])
 
 
@@ -85,11 +85,11 @@ def run(dataset, noise, seed) -> dict:
     row = {f"auc_{part}": round(float(roc_auc_score(y, predict_proba(g, X)[:, 1])), 5)
            for part, X, y in (("test", data.X_test, data.y_test), ("train", data.X_train, data.y_train))}
     row |= {k: getattr(done, k) for k in FACTS}
-    book = pv.ledger([done])
+    book = dp_sgd.ledger([done])
     row |= {f"epsilon_{a}": float(f"{e:.5g}") for a, e in zip(book.accountant, book.epsilon, strict=True)}
     row["epsilon"] = float(f"{book.epsilon[book.quote].item():.5g}")
     for name, settings in EXPLAINERS.items():
-        if name == "rank" or noise in pv.NOISE:  # the printed objective at the levels the paper had
+        if name == "rank" or noise in dp_sgd.NOISE:  # the printed objective at the levels the paper had
             bif = GlobalBIF(g, epochs=1, min_steps=STEPS[dataset],
                             seed=derive("privacy", dataset, seed, name), **settings)
             row[f"alpha_{name}"] = _rounded(bif.fit(data.X_train, data.y_train).explain().alpha)
@@ -122,13 +122,14 @@ def vectors(frame, column):
 
 def noise_table() -> pd.DataFrame:
     """The paper's noise table recomputed by every accountant at the paper's sampling rate and steps."""
-    return pd.DataFrame([{"sigma": s, "printed": pv.PAPER_EPSILON[s], **pv.epsilons(s, pv.PAPER_RATE, pv.PAPER_STEPS)}
-                         for s in pv.NOISE]).set_index("sigma")
+    rows = [{"sigma": sigma, "printed": dp_sgd.PAPER_EPSILON[sigma],
+             **dp_sgd.epsilons(sigma, dp_sgd.PAPER_RATE, dp_sgd.PAPER_STEPS)} for sigma in dp_sgd.NOISE]
+    return pd.DataFrame(rows).set_index("sigma")
 
 
 def ledger(frame) -> pd.DataFrame:
-    """The ledger of our runs, a row a data set and sigma (means over seeds): facts, then every accountant's epsilon."""
-    columns = [*FACTS, *(f"epsilon_{a}" for a in pv.ASSUMES)]
+    """Our runs' ledger, one row per data set and sigma (means over seeds): facts, then every accountant's epsilon."""
+    columns = [*FACTS, *(f"epsilon_{a}" for a in dp_sgd.ASSUMES)]
     frame = good(frame)
     table = frame.reindex(columns=["dataset", "noise", *columns]).groupby(["dataset", "noise"]).mean()
     table = table.astype({"steps": int, "rows": int, "epochs": int}) if len(table) else table
@@ -151,9 +152,9 @@ def kl_table(frame) -> pd.DataFrame:
             found = vectors(rows, name)
             if len({e for e, _, _ in found}) < 2:
                 continue
-            measure = dv.bernoulli_kl if name == "invase" else dv.dirichlet_kl
-            curve = dv.curve(found, reference=math.inf, measure=measure, swap=True)
-            other = dv.curve(found, reference=math.inf, measure=measure)
+            measure = divergence.bernoulli_kl if name == "invase" else divergence.dirichlet_kl
+            curve = divergence.curve(found, reference=math.inf, measure=measure, swap=True)
+            other = divergence.curve(found, reference=math.inf, measure=measure)
             parts.append(curve.rename(columns={"mean": "kl"}).assign(
                 dataset=dataset, explainer=name.removeprefix("alpha_"), kl_reverse=other["mean"],
                 se_reverse=other["se"]).drop(columns="seeds"))
@@ -166,7 +167,8 @@ def verdicts(frame) -> pd.DataFrame:
             for d, t in auc_table(frame).groupby("dataset")]
     for (dataset, name), t in kl_table(frame).groupby(["dataset", "explainer"]):
         for column in ("kl", "kl_reverse"):
-            rows.append({"dataset": dataset, "curve": f"{column} {name}", **dv.verdict(t.assign(mean=t[column]))})
+            found = divergence.verdict(t.assign(mean=t[column]))
+            rows.append({"dataset": dataset, "curve": f"{column} {name}", **found})
     columns = ["dataset", "curve", "spearman", "strongest_over_floor", "strongest_over_floor_reference"]
     table = pd.DataFrame(rows, columns=columns).set_index(["dataset", "curve"]).sort_index()
     return table.rename(columns={"strongest_over_floor": "over floor", "strongest_over_floor_reference": "over ref"})
@@ -191,7 +193,7 @@ def importances(frame, column="alpha_rank") -> pd.DataFrame:
 
 
 def top(frame, dataset, k=8, column="alpha_rank") -> pd.DataFrame:
-    """The k first features of each level, a column a level, weakest privacy first, as in the paper's figure."""
+    """The k first features of each level, one column per level, weakest privacy first, as in the paper's figure."""
     table = importances(frame, column)
     table = table[(table["rank"] <= k) & (table["dataset"] == dataset)]
     table = table.assign(column=table["level"].map(lambda e: f"eps {e:.3g}"))
@@ -210,4 +212,4 @@ def invase_table(frame, threshold=0.5) -> pd.DataFrame:
 def scores(frame=None) -> pd.DataFrame:
     """What the scoreboard takes: the noise table by the paper's bound (no run is needed for it)."""
     return pd.DataFrame([{"item": "table_privacy_noise", "row": f"sigma={s:g}", "column": "epsilon",
-                          "seed": 0, "value": pv.paper_epsilon(s)} for s in pv.NOISE])
+                          "seed": 0, "value": dp_sgd.paper_epsilon(s)} for s in dp_sgd.NOISE])

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.ticker import NullFormatter
 
 from bifkit import plots
-from experiments.models import privacy as pv
+from experiments.models import privacy as dp_sgd
 from experiments.privacy import (
     FIGURE_NOISE,
     auc_table,
@@ -126,8 +126,8 @@ def auc_figure(frame):
         x = t["level"].map(place)
         ax.errorbar(x, t["auc"], t["se"], marker="o", capsize=3, color=plots.BLUE)
         for px, py, sigma in zip(x, t["auc"], t["noise"], strict=True):
-            if pv.PAPER_EPSILON.get(sigma, math.inf) < math.inf:
-                ax.annotate(f"{pv.PAPER_EPSILON[sigma]:g}", (px, py), (5, -11), textcoords="offset points",
+            if dp_sgd.PAPER_EPSILON.get(sigma, math.inf) < math.inf:
+                ax.annotate(f"{dp_sgd.PAPER_EPSILON[sigma]:g}", (px, py), (5, -11), textcoords="offset points",
                             ha="left", fontsize=7, color=plots.GREY)
         _axis(ax, labels)
         ax.set_ylabel("test AUC")
@@ -136,7 +136,7 @@ def auc_figure(frame):
 
 
 def kl_figure(frame):
-    """KL against epsilon with standard errors and both floors: a row a data set, a column an explainer."""
+    """KL against epsilon with standard errors and both floors: one row per data set, one column per explainer."""
     table = kl_table(frame)
     names = list(table["dataset"].unique())
     fig, axes = plt.subplots(max(len(names), 1), 3, figsize=(12, 3.4 * max(len(names), 1)), layout="constrained",

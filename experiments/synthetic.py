@@ -8,11 +8,12 @@ import functools
 import json
 import time
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
-from bifkit import GlobalBIF, LocalBIF, Posterior
-from bifkit.evaluation import metrics as evaluate
+from bifkit import GlobalBIF, LocalBIF, Posterior, plots
+from bifkit.evaluation import metrics
 from data_prep.seeding import derive, seed_all
 from data_prep.synthetic import NAMES, make_synthetic
 from experiments.models.classifiers import accuracy, mlp, train
@@ -87,9 +88,9 @@ def run(*, dataset, method, seed, rows=10_000, variant="as_run"):
     scores, extra = explain(method, g, data, test, seed=seed)
     seconds = time.perf_counter() - started
     per_row = np.broadcast_to(np.atleast_2d(scores), truth.shape)
-    return {"mcc": 100 * evaluate.mcc(scores, truth),
-            "mcc_sample": 100 * evaluate.mcc(per_row[:SAMPLE], truth[:SAMPLE]),
-            "mcc_averaged": 100 * evaluate.mcc(_share(per_row).mean(0), truth), "fit_seconds": seconds,
+    return {"mcc": 100 * metrics.mcc(scores, truth),
+            "mcc_sample": 100 * metrics.mcc(per_row[:SAMPLE], truth[:SAMPLE]),
+            "mcc_averaged": 100 * metrics.mcc(_share(per_row).mean(0), truth), "fit_seconds": seconds,
             "g_accuracy": accuracy(g, data.X_test, data.y_test), "shares": _rounded(_share(per_row).mean(0)), **extra}
 
 
@@ -105,7 +106,7 @@ def explain(method, g, data, test, *, seed):
         return _bif(method, g, data, test, seed)
     if method in ("L2X", "INVASE"):
         model = rival(method, data.name, seed=seed).fit(X, y)
-        return model.scores(test), {"mcc_own": 100 * evaluate.mcc_of_masks(model.selected(test), data.truth_test)}
+        return model.scores(test), {"mcc_own": 100 * metrics.mcc_of_masks(model.selected(test), data.truth_test)}
     background = X[np.random.default_rng(derive(data.name, seed, "background")).choice(len(X), 100, replace=False)]
     others = {"SHAP": lambda: attribution.shap_tree(X, y, test, seed=seed),
               "LIME": lambda: attribution.lime_forest(X, y, test, seed=seed, num_samples=500),
@@ -138,7 +139,7 @@ def _rounded(values, digits=5):
 
 
 def table1(frame):
-    """(mean, standard deviation) of MCC x 100, a row a method, a column a data set.
+    """(mean, standard deviation) of MCC x 100, one row per method, one column per data set.
 
     >>> frame = pd.DataFrame({"dataset": "Syn1", "method": "bifkit (global)", "seed": [0, 1], "alpha": "[3.0, 1.0]",
     ...                       "mcc": [90.0, 94.0], "sum_sd": 0.5, "error": ""})
@@ -176,6 +177,29 @@ def importance_values(frame):
                 mean = posterior_of(frame, dataset, seed).mean[:relevant]
                 rows += [(dataset, f"relevant feature {i + 1}", seed, m) for i, m in enumerate(mean / mean.sum())]
     return pd.DataFrame(rows, columns=["dataset", "feature", "seed", "value"])
+
+
+def figure2(frame):
+    """The paper's Figure 2: importances of Syn2 and Syn3 with one posterior standard deviation, seed 0."""
+    figure, panels = plt.subplots(2, 1, figsize=(7, 4.6), layout="constrained", sharex=True)
+    for ax, dataset in zip(panels, ("Syn2", "Syn3"), strict=True):
+        posterior = posterior_of(frame, dataset)
+        plots.bars(posterior, ax=ax, relevant=range(4), title=f"{dataset}: sum of sd {posterior.sd.sum():.2f} (seed 0)")
+    return figure
+
+
+def learned_importance(frame):
+    """The supplement's figure: shares that BIF, SHAP and INVASE give the features of Syn3, seed 0, relevant in blue."""
+    shown = [m for m in ("bifkit (global)", "SHAP", "INVASE") if m in set(frame["method"])]
+    figure, panels = plt.subplots(len(shown), 1, figsize=(7, 1.9 * len(shown)), layout="constrained", sharex=True,
+                                  squeeze=False)
+    for ax, method in zip(panels[:, 0], shown, strict=True):
+        shares = json.loads(frame.query("dataset == 'Syn3' and method == @method and seed == 0")["shares"].iloc[0])
+        ax.bar([f"X{i + 1}" for i in range(len(shares))], shares,
+               color=[plots.BLUE] * 4 + [plots.GREY] * (len(shares) - 4))
+        ax.set_title(method, loc="left")
+        ax.set_ylabel("share")
+    return figure
 
 
 def scores(frame):

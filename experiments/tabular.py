@@ -21,7 +21,7 @@ import pandas as pd
 from scipy.stats import rankdata
 
 from bifkit import GlobalBIF, LocalBIF, Posterior
-from bifkit.evaluation import metrics as evaluate
+from bifkit.evaluation import metrics
 from data_prep import adult, credit, intrusion
 from data_prep.seeding import derive, seed_all
 from experiments.models.classifiers import accuracy, mlp, train
@@ -106,12 +106,12 @@ def run(*, dataset, method, seed, rows=ROWS, test_rows=TEST_ROWS):
     local, overall, extra = explain(method, g, data, test, seed=seed)
     out = {"explain_seconds": round(time.process_time() - started, 2)}
     for k in KS:
-        out[f"local_{k}"] = 100 * evaluate.post_hoc_accuracy(g, test, y, local[k], k)
-        out[f"local_{k}_sample"] = 100 * evaluate.post_hoc_accuracy(g, test[:SAMPLE], y[:SAMPLE], local[k][:SAMPLE], k)
-        out[f"global_{k}"] = 100 * evaluate.post_hoc_accuracy(g, data.X_test, data.y_test, overall[k], k)
+        out[f"local_{k}"] = 100 * metrics.post_hoc_accuracy(g, test, y, local[k], k)
+        out[f"local_{k}_sample"] = 100 * metrics.post_hoc_accuracy(g, test[:SAMPLE], y[:SAMPLE], local[k][:SAMPLE], k)
+        out[f"global_{k}"] = 100 * metrics.post_hoc_accuracy(g, data.X_test, data.y_test, overall[k], k)
         out[f"mask_{k}"] = 100 * _mask_only(local[k], y, k)
     top = names[np.argsort(-overall[3], kind="stable")[:3]]
-    share = evaluate.top_k_mask(local[3], 3).mean(0)
+    share = metrics.top_k_mask(local[3], 3).mean(0)
     shares = {str(names[i]): round(float(share[i]), 3) for i in np.argsort(-share, kind="stable")[:5]}
     return out | {"majority": 100 * np.bincount(data.y_test).max() / len(data.y_test), "top": top.tolist(),
                   "g_accuracy": 100 * accuracy(g, data.X_test, data.y_test), "shares": shares, **extra}
@@ -131,7 +131,7 @@ def explain(method, g, data, test, *, seed):
         return _bif(method, g, data, test, seed)
     if method in SEARCHES:
         return *search(g, data, test, KS, sees_labels=method == "oracle"), {}
-    if method == "L2X":  # one model a k
+    if method == "L2X":  # one model per k
         models = {k: rival("L2X", data.name, k=k, seed=seed).fit(X, y) for k in KS}
         chosen = {k: m.selected(test).mean(0) for k, m in models.items()}
         return {k: m.scores(test) for k, m in models.items()}, chosen, {}
@@ -158,12 +158,12 @@ def _bif(method, g, data, test, seed):
 
 def _mask_only(scores, y, k):
     """Accuracy of a classifier that learns from the masks of half the rows and reads those of the others."""
-    mask, half = evaluate.top_k_mask(scores, k), len(y) // 2
-    return evaluate.mask_only_accuracy(mask[:half], y[:half], mask[half:], y[half:])
+    mask, half = metrics.top_k_mask(scores, k), len(y) // 2
+    return metrics.mask_only_accuracy(mask[:half], y[:half], mask[half:], y[half:])
 
 
 def tidy(frame):
-    """A row a cell and seed: method, kind, dataset, k, column, seed, value, value on the sample, mask-only accuracy.
+    """One row per cell and seed: method, kind, dataset, k, column, seed, value, that on the sample, mask-only accuracy.
 
     >>> frame = pd.DataFrame({"dataset": ["Adult"], "method": "bifkit", "seed": 100, "error": "", "local_1": 80.0,
     ...                       "global_1": 78.0})
@@ -183,7 +183,7 @@ def tidy(frame):
 
 
 def table2(frame, kind, value="value"):
-    """(mean, standard deviation) over seeds of one half of Table 2: a row a method, a column a data set and k.
+    """(mean, standard deviation) over seeds of one half of Table 2: one row per method, one column per data set and k.
 
     >>> frame = pd.DataFrame({"dataset": ["Adult"], "method": "bifkit", "seed": 100, "error": "", "local_1": 80.0,
     ...                       "global_1": 78.0})
@@ -225,7 +225,7 @@ def blank(table, frame):
 
 
 def models(frame):
-    """What g reaches with all features, and what the majority class gives, a column a data set.
+    """What g reaches with all features, and what the majority class gives, one column per data set.
 
     >>> frame = pd.DataFrame({"dataset": ["Adult"], "error": "", "g_accuracy": 85.0, "majority": 76.0})
     >>> models(frame)["Adult"].to_dict()
@@ -237,7 +237,7 @@ def models(frame):
 
 
 def verdicts(frame):
-    """A row a cell of Table 2: ours, the paper's BIF, the strongest other explainer on the same rows, and the bounds.
+    """One row per cell of Table 2: ours, the paper's BIF, the strongest other explainer on the same rows, the bounds.
 
     ``lead`` is how far the strongest other explainer is ahead of ours (negative: behind), ``error`` the standard error
     of its mean over seeds. A cell is ``bounded`` when even the oracle with this g stays below the paper's BIF.
@@ -284,7 +284,7 @@ def share_of_search(frame):
 
 
 def local_minus_global(frame):
-    """Accuracy of the local explanation minus that of the global one, a row a method: positive, local is easier.
+    """Accuracy of the local explanation minus that of the global one, one row per method: positive, local is easier.
 
     >>> frame = pd.DataFrame({"dataset": ["Adult"], "method": "bifkit", "seed": 100, "error": "", "local_1": 80.0,
     ...                       "global_1": 78.0})

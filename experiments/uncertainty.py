@@ -15,8 +15,7 @@ import numpy as np
 import pandas as pd
 
 from bifkit import GlobalBIF, LocalBIF, Posterior, dirichlet
-from bifkit.evaluation import calibration
-from bifkit.evaluation import metrics as evaluate
+from bifkit.evaluation import calibration, metrics
 from data_prep.seeding import derive, seed_all
 from experiments.models.classifiers import accuracy, mlp, predict_proba, train
 from experiments.runner.rows import finished
@@ -102,7 +101,7 @@ def instances(*, dataset, seed, rows=ROWS, steps=None):
     explainer = LocalBIF(g, min_steps=steps, seed=derive(dataset, seed, "instances")).fit(data.X_train)
     posterior = explainer.explain(data.X_test)
     truth, wrong = data.truth_test, row_errors(posterior.mean, data.truth_test)
-    out = {"mcc": 100 * evaluate.mcc(posterior.mean, truth), "area_random": float(wrong.mean()), "curves": {}}
+    out = {"mcc": 100 * metrics.mcc(posterior.mean, truth), "area_random": float(wrong.mean()), "curves": {}}
     scores = uncertainties(posterior) | {"g's doubt": 1 - predict_proba(g, data.X_test).max(1),
                                          "margin at the true k": margin(posterior, truth.sum(1)), "oracle": wrong}
     for name, score in scores.items():
@@ -110,14 +109,14 @@ def instances(*, dataset, seed, rows=ROWS, steps=None):
         kept = order[:round(KEEP * len(order))]
         risk = np.cumsum(wrong[order]) / np.arange(1, len(order) + 1)
         out |= {f"area_{name}": float(risk.mean()),
-                f"kept_{name}": 100 * evaluate.mcc(posterior.mean[kept], truth[kept])}
+                f"kept_{name}": 100 * metrics.mcc(posterior.mean[kept], truth[kept])}
         out["curves"][name] = [round(float(risk[round(c * len(order)) - 1]), 5) for c in SHARES]
     return out
 
 
 def row_errors(scores, truth):
     """Share of each row's relevant features that are not among its k highest scores, k being how many there are."""
-    found = evaluate.top_k_mask(scores, truth.sum(1))
+    found = metrics.top_k_mask(scores, truth.sum(1))
     return 1 - (found & truth).sum(1) / truth.sum(1)
 
 
@@ -174,7 +173,7 @@ PARTS = ["all", "relevant", "irrelevant"]
 
 
 def coverage_table(frame, measure, levels=(0.5, 0.8, 0.95)):
-    """Coverage in percent (columns: level and part; rows: data sets) by ``measure(fits, level)``, a share a feature."""
+    """Coverage in percent (columns: level and part; rows: data sets) by ``measure(fits, level)``, shares by feature."""
     found = {}
     for dataset in frame["dataset"].unique():
         fits = posteriors(frame, dataset=dataset, source="fresh")
@@ -215,7 +214,7 @@ def one_temperature(refits, prob):
 
 
 def counted(refits, prob):
-    """One temperature a feature, by counting pairs instead of matching variances."""
+    """One temperature per feature, by counting pairs instead of matching variances."""
     return np.exp(_bisect(lambda t: calibration.coverage(refits, prob, temperature=np.exp(t)), prob,
                           len(refits[0].feature_names)))
 

@@ -8,8 +8,8 @@ import pytest
 from sklearn.metrics import matthews_corrcoef, precision_score, recall_score
 
 from bifkit import Posterior
-from bifkit.evaluation import metrics as evaluate
-from bifkit.gates import PRESETS
+from bifkit.evaluation import metrics
+from bifkit.presets import PRESETS
 from data_prep.synthetic import make_synthetic
 from experiments import ablation, counting, synthetic
 
@@ -95,8 +95,8 @@ def test_scores_from_counts_are_sklearns():
 
 def test_precision_of_a_method_that_is_given_k_follows_from_its_mcc():
     truth = make_synthetic("Syn4", 0, rows=500).truth_test
-    mask = evaluate.top_k_mask(np.random.default_rng(1).random(truth.shape) + 0.5 * truth, truth.sum(1))
-    found = counting.from_mcc(100 * evaluate.mcc_of_masks(mask, truth), truth.sum(), truth.sum(), truth.size)
+    mask = metrics.top_k_mask(np.random.default_rng(1).random(truth.shape) + 0.5 * truth, truth.sum(1))
+    found = counting.from_mcc(100 * metrics.mcc_of_masks(mask, truth), truth.sum(), truth.sum(), truth.size)
     assert found["precision"] == pytest.approx(100 * mask[truth].mean()) == pytest.approx(found["recall"])
 
 
@@ -126,10 +126,10 @@ def test_p_is_chosen_on_development_seeds_alone(counts):
     assert counting.choose(counts) == 0.3
     table = counting.table(counts)
     assert table.loc[("bifkit, own number", "precision"), "Syn4"] == pytest.approx(50)  # .6 would have been perfect
-    told = table.loc["bifkit, given each row's k"]["Syn4"]
-    assert told["precision"] == pytest.approx(told["recall"]) and told["mcc"] == pytest.approx(90)
+    given = table.loc["bifkit, given each row's k"]["Syn4"]
+    assert given["precision"] == pytest.approx(given["recall"]) and given["mcc"] == pytest.approx(90)
     lines = counting.findings(counts)
-    assert lines[0].startswith("not being told k costs us Syn4") and lines[-1].endswith("Syn4 0")
+    assert lines[0].startswith("not being given k costs us Syn4") and lines[-1].endswith("Syn4 0")
     assert counting.figure(counts).get_xlabel().startswith("recall")
 
 
@@ -144,6 +144,6 @@ def test_rivals_come_from_the_stored_runs(monkeypatch, tmp_path, counts):
     table = counting.everyone(pd.concat([counts, again])).set_index(["method", "seed"])
     assert table.loc[("INVASE", 0), ["precision", "mcc"]].tolist() == [87.5, 80.0]
     assert table.loc[("L2X, given one k", 0), "recall"] != table.loc[("L2X, given one k", 0), "precision"]
-    told = table.loc[("L2X, given each row's k", 0)]
-    assert told["recall"] == pytest.approx(told["precision"]) and told["mcc"] == 60.0
+    given = table.loc[("L2X, given each row's k", 0)]
+    assert given["recall"] == pytest.approx(given["precision"]) and given["mcc"] == 60.0
     assert counting.disagreement(pd.concat([counts, again])) > 0

@@ -9,11 +9,11 @@ import torch
 from scipy import integrate, special, stats
 from torch import nn
 
-from bifkit import LocalBIF, dirichlet
-from bifkit import explainers as explain
+from bifkit import LocalBIF, dirichlet, explainers
 from bifkit.elbo import expected_log_likelihood
-from bifkit.evaluation import metrics as evaluate
-from bifkit.gates import PRESETS, gate
+from bifkit.evaluation import metrics
+from bifkit.gates import gate
+from bifkit.presets import PRESETS
 from bifkit.training import learning_copy
 from data_prep.catalog import entry
 from data_prep.fetch import available
@@ -66,8 +66,8 @@ def test_oracle_k_gives_the_number_away_and_the_switch_counts():
     truth = make_synthetic("Syn4", 0).truth_test
     assert truth[:, 10].all() and set(truth.sum(1)) == {3, 5}
     perfect = np.where(truth, 1.0, 0.0) + np.linspace(0.01, 0, 11)
-    assert evaluate.mcc(perfect, truth) == 1.0
-    cut = evaluate.top_k_mask(perfect, 5)
+    assert metrics.mcc(perfect, truth) == 1.0
+    cut = metrics.top_k_mask(perfect, 5)
     assert 100 * np.corrcoef(cut.ravel(), truth.ravel())[0, 1] == pytest.approx(values["fixed"]["Syn4"], abs=1e-6)
     assert values["fixed"]["Syn6"] == pytest.approx(100) and max(values["switch"].values()) < 70
 
@@ -120,7 +120,7 @@ def test_batch_norm_undoes_the_shrinking_and_evaluation_mode_does_not(g):
 def test_released_trains_batch_norm_in_a_copy_and_paper_does_not(g, monkeypatch):
     before = {k: v.clone() for k, v in g.state_dict().items()}
     copies = []
-    monkeypatch.setattr(explain, "learning_copy", lambda model: copies.append(learning_copy(model)) or copies[-1])
+    monkeypatch.setattr(explainers, "learning_copy", lambda model: copies.append(learning_copy(model)) or copies[-1])
     for name in ("paper", "released"):
         LocalBIF(g, name, epochs=1, min_steps=5, draws=1, hidden=8).fit(X, Y)
         assert all(torch.equal(v, g.state_dict()[k]) for k, v in before.items()), f"{name} changed g"
@@ -174,7 +174,7 @@ def test_the_printed_divergence_is_not_the_kl():
 
 def test_removed_features_are_set_to_the_mean():
     values = errata.removing().values
-    assert evaluate.keep_features([[5.0, 7.0]], [[True, False]]).tolist() == [[5.0, 0.0]]
+    assert metrics.keep_features([[5.0, 7.0]], [[True, False]]).tolist() == [[5.0, 0.0]]
     # with no feature the rule sees the origin and says 1 always; with two it says 1 where x1^2 + x2^2 < 4
     assert values["none"] == pytest.approx(stats.chi2.cdf(4, 4), abs=0.005)
     # right where the two sides agree: sum of four below 4, or sum of the first two above 4

@@ -10,9 +10,8 @@ import torch
 from scipy import stats
 from torch.distributions import Dirichlet, kl_divergence
 
-from experiments import privacy as study
-from experiments import privacy_report as words
-from experiments.models import privacy as pv
+from experiments import privacy, privacy_report
+from experiments.models import privacy as dp_sgd
 from experiments.runner.rows import not_run
 from experiments.runner.scoreboard import judge, numbers
 
@@ -30,56 +29,56 @@ def _alpha(names, first, noise, seed, size=0.02):
 def _frame(dataset="Diabetes", first=("number_inpatient", "number_emergency", "age"), seeds=(0, 1, 2), auc=None):
     rows = []
     for seed in seeds:
-        for noise in study.LEVELS[dataset]:
+        for noise in privacy.LEVELS[dataset]:
             score = 0.68 - 0.001 * noise ** 0.5 + 0.01 * seed if auc is None else auc(noise)
-            alpha = _alpha(study.FEATURES[dataset], first, noise, seed)
+            alpha = _alpha(privacy.FEATURES[dataset], first, noise, seed)
             picked = np.full(len(alpha), 0.1 + 0.01 * seed)
-            picked[study.FEATURES[dataset].index(first[0])] = 0.9 if noise < 10 else 0.3
+            picked[privacy.FEATURES[dataset].index(first[0])] = 0.9 if noise < 10 else 0.3
             rows.append({"dataset": dataset, "noise": noise, "seed": seed, "auc_test": score, "auc_train": score,
                          "epsilon": EPSILON.get(noise, math.inf), "alpha_rank": json.dumps(alpha),
-                         "alpha_paper": json.dumps(alpha) if noise in pv.NOISE else np.nan,
-                         "invase": json.dumps(picked.tolist()) if noise in study.INVASE_LEVELS[dataset] else np.nan,
+                         "alpha_paper": json.dumps(alpha) if noise in dp_sgd.NOISE else np.nan,
+                         "invase": json.dumps(picked.tolist()) if noise in privacy.INVASE_LEVELS[dataset] else np.nan,
                          "clip": 1.0, "error": ""})
     return pd.DataFrame(rows)
 
 
 def _says(frame, start):
-    lines = [line for line in words.findings(frame) if line.startswith(start)]
-    assert len(lines) == 1, (start, words.findings(frame))
+    lines = [line for line in privacy_report.findings(frame) if line.startswith(start)]
+    assert len(lines) == 1, (start, privacy_report.findings(frame))
     return lines[0]
 
 
 def test_the_grid_holds_the_papers_levels_for_every_seed():
-    rows = study.grid()
+    rows = privacy.grid()
     for name in ("Adult", "Diabetes"):
         for seed in range(5):
             levels = {r["noise"] for r in rows if r["dataset"] == name and r["seed"] == seed}
-            assert set(pv.NOISE) <= levels and (name == "Adult" or set(study.FIGURE_NOISE) <= levels)
+            assert set(dp_sgd.NOISE) <= levels and (name == "Adult" or set(privacy.FIGURE_NOISE) <= levels)
     assert {r["seed"] for r in rows} == set(range(5)) and len({tuple(r.values()) for r in rows}) == len(rows)
 
 
 def test_the_levels_of_the_invase_figure_are_reached():
-    settings, n = study.TRAINING["Diabetes"], 89300  # rows of a split by patient, up to a few hundred
+    settings, n = privacy.TRAINING["Diabetes"], 89300  # rows of a split by patient, up to a few hundred
     steps = settings["epochs"] * (n // settings["batch_size"])
-    for sigma, wanted in list(study.FIGURE_NOISE.items())[:3]:  # .01 takes seconds: tests/test_privacy.py has it
-        assert pv.prv(sigma, settings["batch_size"] / n, steps) == pytest.approx(wanted, rel=0.07)
+    for sigma, wanted in list(privacy.FIGURE_NOISE.items())[:3]:  # .01 takes seconds: tests/test_privacy.py has it
+        assert dp_sgd.prv(sigma, settings["batch_size"] / n, steps) == pytest.approx(wanted, rel=0.07)
 
 
 def test_a_run_records_model_ledger_and_explanations():
-    row = study.run("Toy", 17.0, 100)
+    row = privacy.run("Toy", 17.0, 100)
     json.dumps(row)
     assert row["steps"] == 5 * (row["rows"] // 100) and row["sample_rate"] == pytest.approx(100 / row["rows"])
-    assert row["epsilon"] == pytest.approx(pv.prv(17.0, row["sample_rate"], row["steps"]), rel=1e-4)
+    assert row["epsilon"] == pytest.approx(dp_sgd.prv(17.0, row["sample_rate"], row["steps"]), rel=1e-4)
     assert row["epsilon_gdp"] < row["epsilon"] == row["epsilon_prv"] < row["epsilon_opacus_rdp"]
     assert len(row["alpha_rank"]) == len(row["alpha_paper"]) == len(row["invase"]) == 11
     assert min(row["alpha_rank"]) > 0 and 0 <= min(row["invase"]) <= max(row["invase"]) <= 1
 
 
 def test_models_of_a_seed_share_start_and_batches():
-    data = study.load("Toy", 100)
-    runs = [study.private_model(data, "Toy", 100, s) for s in (0.0, 17.0)]
+    data = privacy.load("Toy", 100)
+    runs = [privacy.private_model(data, "Toy", 100, s) for s in (0.0, 17.0)]
     assert runs[0][1].batch_sizes == runs[1][1].batch_sizes  # same rows, same order
-    again = study.private_model(data, "Toy", 100, 0.0)[0]
+    again = privacy.private_model(data, "Toy", 100, 0.0)[0]
     same = [torch.equal(a, b) for a, b in zip(runs[0][0].parameters(), again.parameters(), strict=True)]
     assert all(same) and not torch.equal(next(runs[0][0].parameters()), next(runs[1][0].parameters()))
 
@@ -87,7 +86,7 @@ def test_models_of_a_seed_share_start_and_batches():
 def test_kl_is_from_private_to_non_private_over_paired_seeds():
     frame = _frame()
     alpha = {(r.noise, r.seed): torch.tensor(json.loads(r.alpha_rank)).double() for r in frame.itertuples()}
-    table = study.kl_table(frame).query("explainer == 'rank'").set_index("level")
+    table = privacy.kl_table(frame).query("explainer == 'rank'").set_index("level")
     for noise, eps in EPSILON.items():
         pairs = [(Dirichlet(alpha[noise, s]), Dirichlet(alpha[0.0, s])) for s in (0, 1, 2)]
         there = [float(kl_divergence(p, q)) for p, q in pairs]
@@ -109,14 +108,14 @@ def test_the_words_follow_the_numbers():
     other = _frame(first=("age", "number_inpatient", "insulin"), auc=lambda s: 0.6 + 0.001 * s)
     assert "does not hold (first in 0 of 3 seeds)" in _says(other, "Diabetes: number_inpatient first")
     assert "does not hold (not from eps 0.01 to 0.1, by 0.1280;" in _says(other, "Diabetes: mean AUC rises")
-    still = frame.assign(alpha_rank=json.dumps(_alpha(study.FEATURES["Diabetes"], ("age", "race", "insulin"), 0, 0)))
-    still["alpha_rank"] = [json.dumps(_alpha(study.FEATURES["Diabetes"], ("age", "race", "insulin"), 0, r.seed + i))
+    still = frame.assign(alpha_rank=json.dumps(_alpha(privacy.FEATURES["Diabetes"], ("age", "race", "insulin"), 0, 0)))
+    still["alpha_rank"] = [json.dumps(_alpha(privacy.FEATURES["Diabetes"], ("age", "race", "insulin"), 0, r.seed + i))
                            for i, r in enumerate(frame.itertuples())]  # seeds differ, levels do not
     assert "does not hold" in _says(still, "Diabetes, rank: mean KL")
 
 
 def test_what_invase_selects():
-    picks = study.invase_table(_frame()).set_index("sigma")["selected"]
+    picks = privacy.invase_table(_frame()).set_index("sigma")["selected"]
     assert picks.to_dict() == {0.0: "number_inpatient", 0.96: "number_inpatient", 2.3: "number_inpatient",
                                17.0: "none", 145.0: "none"}
     assert ": holds" in _says(_frame(), "Diabetes: INVASE selects nothing at eps 0.01")
@@ -134,30 +133,30 @@ def test_adults_order_and_trends():
 
 
 def test_top_features_by_level():
-    table = study.top(_frame(), "Diabetes", k=2)
+    table = privacy.top(_frame(), "Diabetes", k=2)
     assert list(table) == ["eps inf", "eps 4", "eps 2.1", "eps 1", "eps 0.48", "eps 0.23", "eps 0.1", "eps 0.01"]
     assert table["eps inf"].tolist() == ["number_inpatient", "number_emergency"]
 
 
 def test_figures_are_drawn():
     frame = pd.concat([_frame(), _frame("Adult", ("relationship", "education-num", "capital-gain"))])
-    assert len(words.auc_figure(frame).axes) == 2 and len(words.kl_figure(frame).axes) == 6
-    ax = words.top_figure(frame, "Diabetes").axes[0]
+    assert len(privacy_report.auc_figure(frame).axes) == 2 and len(privacy_report.kl_figure(frame).axes) == 6
+    ax = privacy_report.top_figure(frame, "Diabetes").axes[0]
     assert len(ax.patches) == 8 and ax.get_yticklabels()[0].get_text() == "number inpatient"
 
 
-def test_absent_data_are_told_and_break_nothing():
-    frame = pd.DataFrame(study.grid()).assign(error="not run: no network")
+def test_absent_data_are_named_and_break_nothing():
+    frame = pd.DataFrame(privacy.grid()).assign(error="not run: no network")
     assert not_run(frame) == {"Adult": "no network", "Diabetes": "no network"}
-    for table in (study.ledger, study.auc_table, study.kl_table, study.verdicts, study.importances,
-                  study.invase_table):
+    for table in (privacy.ledger, privacy.auc_table, privacy.kl_table, privacy.verdicts, privacy.importances,
+                  privacy.invase_table):
         assert table(frame).empty
-    assert words.findings(frame) == []
-    words.auc_figure(frame), words.kl_figure(frame)
+    assert privacy_report.findings(frame) == []
+    privacy_report.auc_figure(frame), privacy_report.kl_figure(frame)
 
 
 def test_scores_meet_the_papers_noise_table():
     printed = numbers().query("item == 'table_privacy_noise'").set_index("row")["value"]
-    for row in study.scores().itertuples():
+    for row in privacy.scores().itertuples():
         assert judge(row.item, printed[row.row], row.value, math.nan, 1, "match") == "within"
-    assert set(study.scores()["row"]) == set(printed.index)
+    assert set(privacy.scores()["row"]) == set(printed.index)
