@@ -1,24 +1,30 @@
-"""Asking a model that can only answer: which function to call, with what rows, and what its answers mean.
+"""Asking a model that can only answer: which function to call, with what rows, and what its answers mean."""
 
-``function_of`` finds the function, ``ask`` calls it, ``kind_of`` and ``targets`` read the answers, and ``mixtures``
-and ``gather`` make rows of X's own type whose features come from different rows. Whatever is wrong with an answer is
-said here.
-"""
-
-import warnings
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from sklearn.base import is_classifier
 from torch import nn
+
+from bifkit.inputs.checks import warn
 
 KINDS = ("probability", "logit", "label", "value")
 
 
-def function_of(predict, kind=None):
-    """(function, what it answers where its name tells) of an estimator, of its method, or of a plain function.
+def function_of(predict: Any, kind: str | None = None) -> tuple[Callable, str | None]:
+    """Return the function to call, and what it answers where its name says so.
 
+    Parameters
+    ----------
+    predict : estimator, method of one, or function of rows
+        Of an estimator the first of ``predict_proba``, ``decision_function`` and ``predict`` that it has.
+    kind : {"probability", "logit", "label", "value"}, optional
+        What it answers, if the caller knows.
+
+    Examples
+    --------
     >>> from sklearn.tree import DecisionTreeClassifier
     >>> function_of(DecisionTreeClassifier())[1], function_of(DecisionTreeClassifier().predict)[1], function_of(len)[1]
     ('probability', 'label', None)
@@ -35,14 +41,18 @@ def function_of(predict, kind=None):
                             f"got {type(predict).__name__}")
         predict = getattr(predict, names[0])
     owner = getattr(predict, "__self__", None)
+    if kind is not None or not hasattr(owner, "predict"):
+        return predict, kind
+    from sklearn.base import is_classifier  # here, as it is slow to import
+
     classifies = hasattr(owner, "classes_") or hasattr(owner, "__sklearn_tags__") and is_classifier(owner)
     by_name = {"predict_proba": "probability", "decision_function": "logit" if classifies else "value",
                "predict": "label" if classifies else "value"}
-    return predict, kind or (by_name.get(getattr(predict, "__name__", "")) if hasattr(owner, "predict") else None)
+    return predict, by_name.get(getattr(predict, "__name__", ""))
 
 
-def mixtures(rows, n, width, rng):
-    """(n, D) row numbers: each feature from one of two different ``rows``; how many from the first is random too.
+def mixtures(rows: np.ndarray, n: int, width: int, rng: np.random.Generator) -> np.ndarray:
+    """Return row numbers (n, D): each feature is one of two different ``rows``'; how many of the first, is random too.
 
     >>> np.unique(mixtures(np.array([3, 8]), 50, 4, np.random.default_rng(0))).tolist()
     [3, 8]
@@ -52,8 +62,8 @@ def mixtures(rows, n, width, rng):
     return rows[np.where(rng.random((n, width)) < rng.random((n, 1)), first, second)]
 
 
-def gather(X, source):
-    """Rows whose feature d is that of row ``source[:, d]``, of X's own type, columns and dtypes.
+def gather(X: Any, source: np.ndarray) -> Any:
+    """Return rows whose feature d is that of row ``source[:, d]``, of X's own type, columns and dtypes.
 
     >>> gather(pd.DataFrame({"age": [30, 40], "pay": [1.5, 2.5]}), np.array([[0, 1]])).to_dict("records")
     [{'age': 30, 'pay': 2.5}]
@@ -65,13 +75,9 @@ def gather(X, source):
     return X.reshape(len(X), -1)[index, np.arange(source.shape[1])].reshape(len(source), *X.shape[1:])
 
 
-def ask(function, rows, what="X", *, batch=10_000):
-    """The raw answers to ``rows``, (n,) or (n, C); errors call the rows ``what``.
-
-    >>> ask(lambda X: X.sum(1), np.ones((3, 2))).tolist()
-    [2.0, 2.0, 2.0]
-    """
-    parts = []
+def ask(function: Callable, rows: Any, what: str = "X", *, batch: int = 10_000) -> np.ndarray:
+    """Return the raw answers to ``rows``, (n,) or (n, C); errors call the rows ``what``."""
+    answers = []
     for i in range(0, len(rows), batch):
         part = rows.iloc[i:i + batch] if hasattr(rows, "iloc") else rows[i:i + batch]
         try:
@@ -91,20 +97,18 @@ def ask(function, rows, what="X", *, batch=10_000):
         if missing.any():
             bad = missing.reshape(len(part), -1).any(1).sum()
             raise ValueError(f"predict answers NaN or infinity for {bad} of {len(part)} rows of {what}")
-        parts.append(answer)
-    if len({p.shape[1:] for p in parts}) > 1:
+        answers.append(answer)
+    if len({a.shape[1:] for a in answers}) > 1:
         raise ValueError("predict answers with a different number of columns from one call to the next")
-    return np.concatenate(parts)
+    return np.concatenate(answers)
 
 
-def kind_of(answers, kind=None):
-    """What the answers are, where the function's name did not tell: by their shape and type.
+def kind_of(answers: np.ndarray) -> str:
+    """Return what answers are by their shape and type, for a function whose name does not say it.
 
     >>> kind_of(np.array(["yes", "no"])), kind_of(np.array([[0.2, 0.8]])), kind_of(np.array([3.5, -1.0]))
     ('label', 'probability', 'value')
     """
-    if kind is not None:
-        return kind
     if answers.ndim == 2 and answers.shape[1] > 1:
         return "probability"
     if answers.dtype.kind != "f":
@@ -113,20 +117,21 @@ def kind_of(answers, kind=None):
             raise ValueError(f"predict answers {distinct} different whole numbers: say kind='value' or kind='label'")
         return "label"
     if answers.min() >= 0 and answers.max() <= 1:
-        warnings.warn("predict answers one number in [0, 1] a row, taken for a value: say kind='probability' if it is "
-                      "the probability of a class, kind='value' if it is not", UserWarning, stacklevel=3)
+        warn("predict answers one number in [0, 1] per row, taken for a value: say kind='probability' if it is "
+             "the probability of a class, kind='value' if it is not")
     return "value"
 
 
-def targets(answers, kind):
-    """(class probabilities (n, C) or values (n, 1), float64; the labels that name the classes, or None).
+def targets(answers: np.ndarray, kind: str) -> tuple[np.ndarray, list | None]:
+    """Return class probabilities (n, C) or values (n, 1), and the labels that name the classes, if there are any.
 
     >>> targets(np.array(["no", "yes", "no"]), "label")[0].tolist(), targets(np.array([0.3]), "probability")[0].tolist()
     ([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]], [[0.7, 0.3]])
     """
+    columns = 1 if answers.ndim == 1 else answers.shape[1]
     if kind == "label":
-        if answers.ndim == 2 and answers.shape[1] > 1:
-            raise ValueError(f"kind='label' needs one label a row; predict answers {answers.shape[1]} columns")
+        if columns > 1:
+            raise ValueError(f"kind='label' needs one label per row; predict answers {columns} columns")
         classes, number = np.unique(answers.ravel(), return_inverse=True)
         return np.eye(len(classes))[number], classes.tolist()
     try:
@@ -134,14 +139,14 @@ def targets(answers, kind):
     except (TypeError, ValueError):
         raise ValueError(f"kind={kind!r} needs numbers; predict answers {answers.dtype}") from None
     if kind == "value":
-        if p.shape[1] > 1:
-            raise ValueError(f"kind='value' needs one value a row; predict answers {p.shape[1]} columns: distill one")
+        if columns > 1:
+            raise ValueError(f"kind='value' needs one value per row; predict answers {columns} columns: distill one")
         return p, None
     if kind == "logit":
-        p = np.hstack([-p / 2, p / 2]) if p.shape[1] == 1 else p  # a margin d is the log-odds of the second class
+        p = np.hstack([-p / 2, p / 2]) if columns == 1 else p  # a margin d is the log-odds of the second class
         p = np.exp(p - p.max(1, keepdims=True))
         return p / p.sum(1, keepdims=True), None
-    p = np.hstack([1 - p, p]) if p.shape[1] == 1 else p
+    p = np.hstack([1 - p, p]) if columns == 1 else p
     total = p.sum(1)
     if p.min() < -1e-6 or np.abs(total - 1).max() > 1e-3:
         raise ValueError("predict's rows are no probabilities: they must be at least 0 and sum to 1, and go from "

@@ -1,40 +1,37 @@
-"""What is checked before anything is trained: the model, the data, the labels. Every error is raised here.
+"""Checks of models, rows and labels, made before anything is trained.
 
-An error says what was wrong, what was expected and what to do. Oddities that real data have (constant columns,
-duplicate columns, all-zero rows) work and give one warning together; so does a g that seems to return probabilities.
+An error says what was wrong, what was expected and what to do. Oddities of real data (constant columns, duplicate
+columns, all-zero rows) work and give one warning together; so does a g that seems to return probabilities.
 """
 
-import sys
+import inspect
+import os
 import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from torch import nn
+from torch import Tensor, nn
+
+PACKAGE = str(Path(__file__).parents[1]) + os.sep
 
 
-def warn(message, category=UserWarning):
-    """A warning that points at the caller's own line, however deep in the package it arises.
-
-    >>> with warnings.catch_warnings(record=True) as caught:
-    ...     warn("odd")
-    >>> caught[0].filename.endswith("checks.py")
-    False
-    """
-    here, frame, level = str(Path(__file__).parents[1]), sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(here):
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the line outside this package that led here, however deep in the package the warning arises."""
+    frame, level = inspect.currentframe(), 1
+    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
 
 
-def check_model(model, device=None):
-    """The device to work on, after making sure that g is a torch module whose weights are all there.
+def check_model(model: nn.Module, device: str | torch.device | None = None) -> torch.device:
+    """Make sure that g is a torch module whose weights are all there; return the device they are on.
 
-    >>> check_model(nn.Linear(3, 2))
-    device(type='cpu')
     >>> check_model("a forest")
     Traceback (most recent call last):
     TypeError: BIF learns by gradients through g, so g must be a torch.nn.Module; got str. ...
@@ -60,28 +57,41 @@ def check_model(model, device=None):
     return found
 
 
-def like(model):
-    """A tensor of the dtype and device g's inputs must have: ``x.to(like(g))`` (g may be float64, say).
-
-    >>> torch.ones(2).to(like(nn.Linear(3, 2).double())).dtype
-    torch.float64
-    """
+def like(model: nn.Module) -> Tensor:
+    """Return a tensor of the dtype and device that g's inputs must have, to be used as ``x.to(like(g))``."""
     weights = (p for p in chain(model.parameters(), model.buffers()) if p.is_floating_point())
     return next(weights, torch.zeros(()))
 
 
-def check_X(X, *, width=None, feature_names=None, at_least=1):
-    """(float32 tensor (N, D), shape of one row, feature names, index) from a DataFrame, array or tensor.
+def check_X(X: Any, *, width: int | None = None, feature_names: Sequence[str] | None = None,
+            at_least: int = 1) -> tuple[Tensor, tuple[int, ...], list[str], pd.Index | None]:
+    """Turn rows into a float32 tensor, or say what is wrong with them.
 
-    >>> X, shape, names, index = check_X([[1, 2], [3, 4]], feature_names=["age", "pay"])
-    >>> X.dtype, shape, names, index
-    (torch.float32, (2,), ['age', 'pay'], None)
+    Parameters
+    ----------
+    X : DataFrame, array, tensor or list of rows
+        One row per instance; further axes (images) are flattened.
+    width : int, optional
+        Number of features that is expected.
+    feature_names : list of str, optional
+        Names of the features; by default the columns of a DataFrame, else ``x0, x1, ...``.
+    at_least : int, default 1
+        Number of rows that are needed.
+
+    Returns
+    -------
+    (Tensor (N, D), shape of one row, list of D names, index of a DataFrame or None)
+
+    Examples
+    --------
+    >>> check_X([[1, 2], [3, 4]], feature_names=["age", "pay"])
+    (tensor([[1., 2.], [3., 4.]]), (2,), ['age', 'pay'], None)
     """
     index = getattr(X, "index", None) if hasattr(X, "columns") else None
     names = [str(c) for c in X.columns] if hasattr(X, "columns") else None
     values = _float32(X)
     if values.ndim < 2:
-        raise ValueError(f"X must have a row an instance and a column a feature; got shape {values.shape} "
+        raise ValueError(f"X must have one row per instance and one column per feature; got shape {values.shape} "
                          "(a single row is X[[i]] or X.iloc[[i]])")
     if values.shape[0] == 0:
         raise ValueError("X is empty: there is no row to explain")
@@ -108,12 +118,12 @@ def check_X(X, *, width=None, feature_names=None, at_least=1):
     return torch.from_numpy(values), tuple(shape), names, index
 
 
-def _float32(X):
+def _float32(X: Any) -> np.ndarray:
     """Rows as float32, writable and in C order; copied only where they must be."""
-    values = X.detach().cpu() if isinstance(X, torch.Tensor) else np.asarray(X)
+    values = X.detach().cpu() if isinstance(X, Tensor) else np.asarray(X)
     if any(kind in str(values.dtype) for kind in ("complex", "datetime", "timedelta")):
         raise TypeError(f"X must be numeric and real; it holds {values.dtype}: turn that into numbers first")
-    if isinstance(values, torch.Tensor):
+    if isinstance(values, Tensor):
         values = values.to(torch.float32).numpy()
     elif values.dtype == object:
         values = np.where(pd.isna(values), np.nan, values)  # pandas' NA is refused as what it is, a missing value
@@ -124,15 +134,8 @@ def _float32(X):
         raise TypeError(f"X must be numeric; encode text and categories first ({error})") from None
 
 
-def check_output(model, x, shape):
-    """Number of outputs of g, after one differentiable pass over a few rows.
-
-    >>> check_output(nn.Linear(3, 2), torch.zeros(5, 3), (3,))
-    2
-    >>> check_output(nn.Linear(3, 2), torch.zeros(5, 4), (4,))
-    Traceback (most recent call last):
-    ValueError: g cannot take rows of 4 features (...): give X the columns g was trained on, in their order
-    """
+def check_output(model: nn.Module, x: Tensor, shape: tuple[int, ...]) -> int:
+    """Return the number of g's outputs, after one differentiable pass over a few rows (B, D) of ``shape`` each."""
     x = x[:4].clone().requires_grad_(True)
     try:
         out = model(x.view(-1, *shape).to(like(model)))
@@ -140,8 +143,8 @@ def check_output(model, x, shape):
         reason = str(error).partition("\n")[0]
         raise ValueError(f"g cannot take rows of {int(np.prod(shape))} features ({reason}): "
                          "give X the columns g was trained on, in their order") from None
-    if not isinstance(out, torch.Tensor) or out.ndim not in (1, 2) or len(out) != len(x):
-        got = f"shape {tuple(out.shape)} for {len(x)} rows" if isinstance(out, torch.Tensor) else type(out).__name__
+    if not isinstance(out, Tensor) or out.ndim not in (1, 2) or len(out) != len(x):
+        got = f"shape {tuple(out.shape)} for {len(x)} rows" if isinstance(out, Tensor) else type(out).__name__
         raise ValueError(f"g must return one tensor of logits or predictions, (rows, outputs); got {got}")
     if not out.isfinite().all():
         raise ValueError("g returns NaN or infinite values: check its weights and the scale of X")
@@ -150,9 +153,26 @@ def check_output(model, x, shape):
     return 1 if out.ndim == 1 else out.shape[1]
 
 
-def check_y(y, n, outputs, likelihood=None):
-    """(likelihood, tensor or None): what kind of target this is, decided by g's outputs and the labels' type.
+def check_y(y: Any, n: int, outputs: int, likelihood: str | None = None) -> tuple[str, Tensor | None]:
+    """Turn labels into a tensor and decide what kind of target they are.
 
+    Parameters
+    ----------
+    y : array, tensor, Series or None
+        One label per row: class numbers, or float targets. None: there are no labels.
+    n : int
+        Number of rows.
+    outputs : int
+        Number of g's outputs.
+    likelihood : {"categorical", "binary", "regression"}, optional
+        By default what ``outputs`` and the type of ``y`` suggest.
+
+    Returns
+    -------
+    (likelihood, Tensor (n,) or None)
+
+    Examples
+    --------
     >>> check_y([0, 1, 1], 3, outputs=2)
     ('categorical', tensor([0, 1, 1]))
     >>> check_y([0.5, 2.0, 1.0], 3, outputs=1)
@@ -166,11 +186,11 @@ def check_y(y, n, outputs, likelihood=None):
         if outputs == 1 and likelihood is None:
             raise ValueError("g has one output and there is no y: say likelihood='binary' (a logit) or 'regression'")
         return likelihood or "categorical", None
-    y = y.detach().cpu().numpy() if isinstance(y, torch.Tensor) else np.asarray(y)
+    y = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.shape != (n,):
-        raise ValueError(f"y has shape {y.shape}, X has {n} rows: give one label a row")
+        raise ValueError(f"y has shape {y.shape}, X has {n} rows: give one label per row")
     if y.dtype.kind not in "biuf":
         raise TypeError(f"y must be class numbers 0..C-1 or float targets; got {y.dtype}: encode the labels first")
     if y.dtype.kind == "f" and not np.isfinite(y).all():
@@ -189,8 +209,8 @@ def check_y(y, n, outputs, likelihood=None):
     return likelihood, torch.from_numpy(y.astype(np.int64))
 
 
-def check_classes(classes, n_outputs):
-    """The classes to explain one by one, as numbers; None explains the decision as a whole.
+def check_classes(classes: Any, n_outputs: int) -> list[int] | None:
+    """Return the numbers of the classes to explain one by one; None explains the decision as a whole.
 
     >>> check_classes("each", 3), check_classes([2], 3), check_classes(None, 1)
     ([0, 1, 2], [2], None)
@@ -210,65 +230,37 @@ def check_classes(classes, n_outputs):
     return [int(c) for c in numbers]
 
 
-def warn_oddities(X, names, feature_groups=None):
-    """One warning that names constant columns, duplicate columns and all-zero rows, if there are any.
+def warn_oddities(X: Tensor, names: list[str], groups: Any = None) -> None:
+    """Warn once about constant columns, duplicate columns and all-zero rows of X (N, D), if there are any.
 
-    >>> with warnings.catch_warnings(record=True) as caught:
-    ...     warnings.simplefilter("always")
-    ...     warn_oddities(torch.tensor([[1.0, 0.0], [1.0, 3.0]]), ["age", "pay"])
-    >>> print(caught[0].message)
-    the data have 1 constant column(s), e.g. age: BIF works on, duplicates share their importance
+    Columns are not looked at where there are ``groups``: a blank pixel of a patch, or two alike, is no oddity.
     """
-    constant = (X == X[0]).all(0).numpy()
-    first, twins = {}, []
-    for start in range(0, X.shape[1], 64):  # a few columns at a time, next to each other in memory
-        for i, column in enumerate(X[:5000, start:start + 64].T.contiguous().numpy(), start):
-            j = first.setdefault(hash(column.tobytes()), i)  # columns equal here are compared in full
-            if i != j and not constant[i] and torch.equal(X[:, i], X[:, j]):
-                twins.append(i)
-    alone = feature_groups is None  # a blank pixel of a patch, or two alike, is no oddity
-    tell_oddities(names, np.flatnonzero(constant) if alone else [], twins if alone else [], int((X == 0).all(1).sum()))
+    constant: list[int] = []
+    duplicate: list[int] = []
+    if groups is None:
+        same = (X == X[0]).all(0).numpy()
+        constant = np.flatnonzero(same).tolist()
+        first: dict[int, int] = {}
+        for start in range(0, X.shape[1], 64):  # a few columns at a time, next to each other in memory
+            for i, column in enumerate(X[:5000, start:start + 64].T.contiguous().numpy(), start):
+                j = first.setdefault(hash(column.tobytes()), i)  # columns equal here are compared in full
+                if i != j and not same[i] and torch.equal(X[:, i], X[:, j]):
+                    duplicate.append(i)
+    warn_odd_counts(names, constant, duplicate, int((X == 0).all(1).sum()))
 
 
-def tell_oddities(names, constant, twins, zero_rows):
-    """The warning itself, from the numbers of constant and of duplicate columns and the count of all-zero rows.
-
-    >>> tell_oddities(["age", "pay"], [], [], 0)  # nothing is odd
-    """
-    notes = [f"{len(which)} {kind} column(s), e.g. {names[int(which[0])]}"
-             for kind, which in (("constant", constant), ("duplicate", twins)) if len(which)]
+def warn_odd_counts(names: list[str], constant: list[int], duplicate: list[int], zero_rows: int) -> None:
+    """Warn about these numbers of constant and of duplicate columns and this count of all-zero rows, if any."""
+    notes = [f"{len(which)} {kind} column(s), e.g. {names[which[0]]}"
+             for kind, which in (("constant", constant), ("duplicate", duplicate)) if which]
     if zero_rows:
         notes.append(f"{zero_rows} all-zero row(s)")
     if notes:
         warn("the data have " + ", ".join(notes) + ": BIF works on, duplicates share their importance")
 
 
-@torch.no_grad()
-def outputs(g, X, *, batch_size=8192):
-    """What g returns for all rows, batch by batch: (N, C).
-
-    >>> outputs(nn.Identity(), torch.ones(5, 2), batch_size=2).shape
-    torch.Size([5, 2])
-    """
-    found = None
-    with torch.no_grad():
-        for i in range(0, len(X), batch_size):
-            part = g(X[i:i + batch_size])
-            if found is None:  # one block from the start: parts that are kept would split the memory of the next ones
-                found = part.new_empty(len(X), *part.shape[1:])
-            found[i:i + len(part)] = part
-    return found
-
-
-def warn_probabilities(output, likelihood):
-    """One warning when the outputs (N, C) of a classifier look like probabilities: BIF takes them for logits.
-
-    >>> with warnings.catch_warnings(record=True) as caught:
-    ...     warnings.simplefilter("always")
-    ...     warn_probabilities(torch.tensor([[0.2, 0.8], [0.7, 0.3]]), "categorical")
-    >>> print(caught[0].message)
-    g must return logits, but its outputs look like probabilities (all in [0, 1], rows sum to 1): ...
-    """
+def warn_probabilities(output: Tensor, likelihood: str) -> None:
+    """Warn when the outputs (N, C) of a classifier look like probabilities: BIF takes them for logits."""
     if likelihood != "regression" and look_like_probabilities(output):
         several = output.shape[1] > 1
         warn(f"g must return logits, but its outputs look like probabilities (all in [0, 1]"
@@ -276,19 +268,15 @@ def warn_probabilities(output, likelihood):
              f"or let it return torch.{'log' if several else 'logit'} of them")
 
 
-def look_like_probabilities(output) -> bool:
-    """Whether outputs (N, C) all lie in [0, 1], and those of a row sum to one where there are several.
-
-    >>> look_like_probabilities(torch.tensor([[0.2, 0.8]])), look_like_probabilities(torch.tensor([[0.2, 0.9]]))
-    (True, False)
-    """
+def look_like_probabilities(output: Tensor) -> bool:
+    """Whether outputs (N, C) all lie in [0, 1], and those of a row sum to one where there are several."""
     inside = bool(output.min() >= 0 and output.max() <= 1)
     return inside and (output.shape[1] == 1 or bool((output.sum(1) - 1).abs().max() <= 1e-3))
 
 
 @contextmanager
-def frozen(model):
-    """g in eval mode without weight gradients inside, and exactly as it was outside.
+def frozen(model: nn.Module) -> Iterator[nn.Module]:
+    """Put g in eval mode without weight gradients inside, and leave it exactly as it was outside.
 
     >>> g = nn.Linear(3, 2)
     >>> with frozen(g):
@@ -312,16 +300,20 @@ def frozen(model):
 
 
 @torch.no_grad()
-def predict_proba(model, X, *, batch_size=8192) -> np.ndarray:
-    """Class probabilities (N, C); a model with one logit gives two columns.
+def outputs(g: Callable[[Tensor], Tensor], X: Tensor, *, batch_size: int = 8192) -> Tensor:
+    """Return what g says of all rows, (N, C), computed batch by batch without a graph."""
+    return torch.cat([g(part) for part in X.split(batch_size)])
 
-    >>> predict_proba(nn.Linear(2, 1), np.zeros((3, 2))).shape
-    (3, 2)
+
+def predict_proba(model: nn.Module, X: Any, *, batch_size: int = 8192) -> np.ndarray:
+    """Return the class probabilities (N, C) of a model that returns logits; a single logit gives two columns.
+
+    >>> predict_proba(nn.Identity(), [[0.0, 0.0], [0.0, 9.0]]).round(2).tolist()
+    [[0.5, 0.5], [0.0, 1.0]]
     """
-    X = torch.as_tensor(np.require(np.asarray(X), requirements="W"), dtype=torch.float32)
+    rows = torch.as_tensor(np.require(np.asarray(X), requirements="W"), dtype=torch.float32)
     with frozen(model):  # a prediction must not move BatchNorm's statistics
-        out = torch.cat([model(X[i:i + batch_size].to(like(model))) for i in range(0, len(X), batch_size)])
-    out = out.float().cpu()
+        out = outputs(lambda x: model(x.to(like(model))), rows, batch_size=batch_size).float().cpu()
     if out.ndim == 1 or out.shape[1] == 1:
         p = torch.sigmoid(out.view(-1, 1))
         return torch.cat([1 - p, p], 1).numpy()

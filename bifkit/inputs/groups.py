@@ -1,13 +1,29 @@
 """Groups of inputs that share one importance: patches of an image, the columns of one category."""
 
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 
-def resolve_groups(groups, feature_names):
-    """(index (D,), names (G,)) from a dict, a list of lists, or an integer mask; None gives one group a feature.
+def resolve_groups(groups: Any, feature_names: Sequence[str]) -> tuple[np.ndarray, list[str]]:
+    """Return the group number of each feature and the names of the groups.
 
-    A dict names groups of features (by name or position); features it leaves out stay alone.
+    Parameters
+    ----------
+    groups : dict, list of lists, integer mask or None
+        A dict or a list holds the members of each group, by name or position; features in no group become groups of
+        their own. A mask has one group number per feature. None: every feature is a group of its own.
+    feature_names : list of str
+        Names of the D features.
 
+    Returns
+    -------
+    (int array (D,), list of G names)
+
+    Examples
+    --------
     >>> resolve_groups({"height": ["a", "c"]}, ["a", "b", "c"])
     (array([0, 1, 0]), ['height', 'b'])
     """
@@ -22,43 +38,33 @@ def resolve_groups(groups, feature_names):
             return _from_mask(np.asarray(items), D)
         groups = {f"group {i}": members for i, members in enumerate(items)}
     position = {name: i for i, name in enumerate(feature_names)}
-    index, names = np.full(D, -1), []
+    index, names = np.full(D, -1), [str(name) for name in groups]
     for g, (name, members) in enumerate(groups.items()):
         for member in [members] if isinstance(members, str) or not np.iterable(members) else members:
             numbered = isinstance(member, int | np.integer) and 0 <= member < D
             if not (numbered or isinstance(member, str) and member in position):
-                raise ValueError(f"groups: unknown feature {member!r} in {name!r}; features are {_some(feature_names)}")
+                known = ", ".join(map(str, feature_names[:8])) + (", ..." if D > 8 else "")
+                raise ValueError(f"groups: unknown feature {member!r} in {name!r}; features are {known}")
             i = position[member] if isinstance(member, str) else int(member)
             if index[i] >= 0:
                 raise ValueError(f"groups: feature {feature_names[i]!r} stands in two groups")
             index[i] = g
-        names.append(str(name))
-    return _compact(index, names, feature_names)
-
-
-def _compact(index, names, feature_names):
-    """Features in no group become groups of their own; empty groups are an error."""
-    empty = [n for g, n in enumerate(names) if not (index == g).any()]
-    if empty:
-        raise ValueError(f"groups: {empty[0]!r} holds no feature")
-    for i in np.flatnonzero(index < 0):
+        if not (index == g).any():
+            raise ValueError(f"groups: {str(name)!r} holds no feature")
+    for i in np.flatnonzero(index < 0).tolist():
         index[i] = len(names)
         names.append(feature_names[i])
-    twice = [n for n in names if names.count(n) > 1]
+    twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise ValueError(f"groups: {twice[0]!r} would name two groups (a feature outside every group keeps its own "
                          "name): rename the group")
     return index, names
 
 
-def _from_mask(mask, D):
+def _from_mask(mask: np.ndarray, D: int) -> tuple[np.ndarray, list[str]]:
+    """Groups from one number per feature."""
     if mask.shape != (D,) or not np.issubdtype(mask.dtype, np.integer):
         raise ValueError(f"groups: an integer mask must give one group number for each of the {D} features; "
                          f"got {len(mask)} of type {mask.dtype}")
     values, index = np.unique(mask, return_inverse=True)
     return index, [f"group {v}" for v in values]
-
-
-def _some(names):
-    names = [str(n) for n in names]
-    return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")

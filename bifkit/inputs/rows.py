@@ -1,90 +1,63 @@
 """Where the rows of a fit come from: an array in memory, or a DataLoader for data that do not fit there.
 
-Both check what they are given before anything is trained, and know the same facts afterwards: ``n`` rows of ``width``
-inputs and of ``shape`` for g, ``names``, ``mean`` and ``sd`` of each input, the ``likelihood``, and ``score``, how well
-g predicts the labels. ``batches`` then yields (x, target) for ever; a target is read off g's outputs and the labels of
-a batch by the function it is given.
-
-A DataLoader yields batches x or (x, y), in an order and a size of its own. It is gone through once to check and count,
-then once an epoch, so each pass must start anew and end; memory holds one batch at a time.
+Both are checked before anything is trained and know the same facts afterwards (see ``Rows``). A DataLoader yields
+batches x or (x, y), in an order and a size of its own. It is gone through once to check and count, then once per epoch,
+so it must start anew each time and end; memory holds one batch at a time.
 """
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
+import numpy as np
 import torch
-from sklearn.metrics import r2_score
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from bifkit.inputs import checks as door
+from bifkit.inputs import checks
 
-BLOCK = 2**18  # numbers: a megabyte
+BLOCK = 2**18  # numbers (a megabyte) that are put in a new order at a time
+Model = Callable[[Tensor], Tensor]  # rows (B, D) to outputs (B, C)
+Read = Callable[[Tensor, Tensor | None], Tensor]  # g's outputs (B, C) and labels (B,) or None to the target to explain
 
 
-def is_loader(X) -> bool:
-    """Whether rows come in batches.
-
-    >>> is_loader([[1.0, 2.0]]), is_loader(DataLoader(torch.zeros(4, 2)))
-    (False, True)
-    """
+def is_loader(X: Any) -> bool:
+    """Whether rows come in batches."""
     return isinstance(X, DataLoader)
 
 
-def source(X, y, model, *, device, likelihood, feature_names, batch_size, groups):
-    """The rows of ``X``, an array, frame, tensor or DataLoader, checked against g and the labels.
+def view(model: nn.Module, shape: Sequence[int]) -> Model:
+    """Return g as a function of flat rows: (B, D) to float outputs (B, C), whatever shape and dtype g works in.
 
-    >>> rows = source([[1, 2], [3, 4]], None, torch.nn.Identity(), device="cpu", likelihood=None, feature_names=None,
-    ...               batch_size=2, groups=None)
-    >>> rows.n, rows.names, rows.likelihood
-    (2, ['x0', 'x1'], 'categorical')
-    """
-    facts = {"device": device, "likelihood": likelihood, "feature_names": feature_names}
-    if not is_loader(X):
-        return InMemory(X, y, model, batch_size=batch_size, groups=groups, **facts)
-    if y is not None:
-        raise ValueError("with a DataLoader the labels come from it, in batches (x, y): leave y out")
-    return Streamed(X, model, **facts)
-
-
-def parts(batch):
-    """(x, y or None) of what a DataLoader yields.
-
-    >>> parts([torch.zeros(2, 3), torch.tensor([0, 1])])[1]
-    tensor([0, 1])
-    """
-    if isinstance(batch, torch.Tensor):
-        return batch, None
-    if isinstance(batch, list | tuple) and len(batch) in (1, 2) and isinstance(batch[0], torch.Tensor):
-        return batch[0], batch[1] if len(batch) == 2 else None
-    raise TypeError(f"a DataLoader must yield tensors x, or pairs (x, y); got {type(batch).__name__}")
-
-
-def view(model, shape):
-    """g as a function of flat rows: (B, D) to float outputs (B, C), whatever shape and dtype it works in.
-
-    >>> view(torch.nn.Flatten(), (2, 2))(torch.ones(3, 4)).shape
+    >>> view(nn.Flatten(), (2, 2))(torch.ones(3, 4)).shape
     torch.Size([3, 4])
     """
-    like = door.like(model)
-    return lambda x: model(x.view(len(x), *shape).to(like)).reshape(len(x), -1).float()
+    kind = checks.like(model)
+    return lambda x: model(x.view(len(x), *shape).to(kind)).reshape(len(x), -1).float()
 
 
-def rows_of(loader, width, device):
-    """The rows (B, D) of each batch, checked and ready for a network; labels are left aside.
-
-    >>> [x.shape for x in rows_of(DataLoader(torch.zeros(3, 2), batch_size=2), 2, "cpu")]
-    [torch.Size([2, 2]), torch.Size([1, 2])]
-    """
+def rows_of(loader: Iterable, width: int, device: str | torch.device) -> Iterator[Tensor]:
+    """Yield the rows (B, D) of each batch, checked and ready for a network; labels are left aside."""
     number = 0
     for number, batch in enumerate(loader, 1):
         with _naming(number):
-            x = door.check_X(parts(batch)[0], width=width)[0].to(device)
+            x = checks.check_X(_parts(batch)[0], width=width)[0].to(device)
         yield x
     if not number:
         raise ValueError("the DataLoader gave no batch: there is no row to explain")
 
 
+def _parts(batch: Any) -> tuple[Tensor, Tensor | None]:
+    """(x, y or None) of what a DataLoader yields."""
+    if isinstance(batch, Tensor):
+        return batch, None
+    if isinstance(batch, list | tuple) and len(batch) in (1, 2) and isinstance(batch[0], Tensor):
+        return batch[0], batch[1] if len(batch) == 2 else None
+    raise TypeError(f"a DataLoader must yield tensors x, or pairs (x, y); got {type(batch).__name__}")
+
+
 @contextmanager
-def _naming(number):
+def _naming(number: int) -> Iterator[None]:
     """An error in here says which batch it is about."""
     try:
         yield
@@ -93,185 +66,240 @@ def _naming(number):
         raise kind(f"batch {number} of the DataLoader: {error}") from None
 
 
-def score(output, labels, likelihood) -> float:
-    """How well the outputs (N, C) of g predict the labels (N,): accuracy, or R^2 for a regression.
-
-    >>> score(torch.tensor([[2.0, 1.0], [0.0, 1.0]]), torch.tensor([0, 0]), "categorical")
-    0.5
-    >>> score(torch.tensor([[1.0], [3.0]]), torch.tensor([1.0, 3.0]), "regression")
-    1.0
-    """
-    output, labels = output.cpu().double(), labels.cpu()
+def _predicted(output: Tensor, likelihood: str) -> Tensor:
+    """Class numbers, or float64 values for a regression, (N,), from g's outputs (N, C)."""
     if likelihood == "regression":
-        return float(r2_score(labels.numpy(), output[:, 0].numpy()))
-    predicted = output.argmax(1) if likelihood == "categorical" else (output[:, 0] > 0).long()
-    return float((predicted == labels).double().mean())
+        return output[:, 0].double()
+    return output.argmax(1) if likelihood == "categorical" else (output[:, 0] > 0).long()
+
+
+def score(output: Tensor, labels: Tensor, likelihood: str) -> float:
+    """How well the outputs (N, C) of g predict the labels (N,): accuracy, or R^2 for a regression."""
+    from sklearn.metrics import accuracy_score, r2_score  # here, as it is slow to import
+
+    measure = r2_score if likelihood == "regression" else accuracy_score
+    return float(measure(labels.cpu().numpy(), _predicted(output, likelihood).cpu().numpy()))
 
 
 class Moments:
-    """Number, mean and sd of rows that come batch by batch; each batch is centred by itself, so that nothing cancels.
+    """Mean, variance and range of each column, (D,), of rows that come batch by batch."""
 
-    >>> moments = Moments(); moments.add(torch.tensor([[1.0], [2.0]])); moments.add(torch.tensor([[6.0]]))
-    >>> moments.n, moments.mean.tolist(), moments.sd().tolist()
-    (3, [3.0], [2.160246899469287])
-    """
+    def __init__(self) -> None:
+        from sklearn.preprocessing import StandardScaler  # here, as it is slow to import
 
-    def __init__(self):
-        self.n, self.mean, self.squares, self.low, self.high = 0, 0.0, 0.0, float("inf"), -float("inf")
+        self.scaler, self.low, self.high = StandardScaler(), np.inf, -np.inf
 
-    def add(self, rows):
+    def add(self, rows: Tensor) -> None:
         """Count the rows (B, D)."""
-        rows, n = rows.double(), self.n + len(rows)
-        mean = rows.mean(0)
-        gap = mean - self.mean
-        self.squares = self.squares + (rows - mean).square().sum(0) + gap.square() * (self.n * len(rows) / n)
-        self.mean, self.n = self.mean + gap * (len(rows) / n), n
-        self.low, self.high = rows.amin(0).clamp(max=self.low), rows.amax(0).clamp(min=self.high)
-        self.squares[self.low == self.high] = 0.0  # rounding leaves a trace of variance in a constant column
-
-    def sd(self, unbiased=False):
-        """Standard deviation of each column, (D,)."""
-        return (self.squares / max(self.n - unbiased, 1)).sqrt()
+        values = rows.cpu().double().numpy()
+        self.scaler.partial_fit(values)
+        self.low, self.high = np.minimum(self.low, values.min(0)), np.maximum(self.high, values.max(0))
+        self.mean = self.scaler.mean_
+        self.var = np.where(self.low == self.high, 0.0, self.scaler.var_)  # rounding leaves some in a constant column
 
 
-class InMemory:
-    """All rows as one tensor (N, D), sliced, never handed out one by one.
+class Rows:
+    """Checked rows and what a fit needs to know of them.
 
-    >>> rows = InMemory([[1, 2], [3, 4]], [0, 1], torch.nn.Identity(), device="cpu", batch_size=2)
-    >>> rows.mean.tolist(), rows.score, rows.per_epoch
-    ([2.0, 3.0], 0.5, 1)
+    Attributes
+    ----------
+    n, width : int
+        Number of rows, and of inputs per row.
+    shape : tuple of int
+        The shape of one row that g takes.
+    names : list of str
+        One name per input.
+    columns : list or None
+        The names that the user gave, None if there were none.
+    size, per_epoch : int
+        Largest number of rows per batch; number of batches per epoch.
+    outputs : int
+        Number of g's outputs.
+    likelihood : {"categorical", "binary", "regression"}
+        What g predicts.
+    mean, sd : Tensor (width,)
+        Mean and standard deviation of each input.
+    score : float or None
+        How well g predicts the labels: accuracy, or R^2 for a regression; None without labels.
     """
 
-    def __init__(self, X, y, model, *, device, batch_size, likelihood=None, feature_names=None, groups=None):
-        self.columns = list(X.columns) if hasattr(X, "columns") else feature_names  # what they were called, if at all
-        X, self.shape, self.names, _ = door.check_X(X, feature_names=feature_names, at_least=2)
-        self.outputs = door.check_output(model, X[:4].to(device), self.shape)
-        self.likelihood, labels = door.check_y(y, len(X), self.outputs, likelihood)
-        door.warn_oddities(X, self.names, groups)
-        self.X = X.to(device)
-        self.labels = None if labels is None else labels.to(device)
-        (self.n, self.width), self.size = X.shape, min(batch_size, len(X))
-        self.per_epoch = max(self.n // self.size, 1)
-        self.mean, self.sd = self.X.mean(0), self.X.std(0, unbiased=False)
-        self.whole = door.outputs(view(model, self.shape), self.X)  # (N, C): what g says of the whole rows
-        door.warn_probabilities(self.whole, self.likelihood)
-        self.score = None if labels is None else score(self.whole, labels, self.likelihood)
+    X: Tensor  # all rows in memory, the first 1000 of a DataLoader
+    likelihood: str
 
-    def some(self, rows=1000):
-        """The first rows, to judge a fit by."""
+    def some(self, rows: int = 1000) -> Tensor:
+        """Return the first rows (B, width), to judge a fit by; of a DataLoader at most 1000."""
         return self.X[:rows]
 
-    def batches(self, read, g=None):
-        """(x, target) for ever; rows in a new random order each epoch. ``g``: its outputs instead of the frozen g's."""
-        target = read(self.whole if g is None else door.outputs(g, self.X), self.labels)
-        block = self.size * max(BLOCK // (self.size * self.width), 1)  # rows that are put in order at a time
+    def scale(self, target: str) -> float:
+        """Return the unit of a regression: the sd of its ``target``, "labels" or "soft"; 1 if that does not vary."""
+        mean, sd = self._moments(target)
+        return sd if sd > 1e-6 * abs(mean) else 1.0
+
+    def _moments(self, target: str) -> tuple[float, float]:
+        """Mean and unbiased sd of a regression's target."""
+        raise NotImplementedError
+
+
+def source(X: Any, y: Any, model: nn.Module, *, device: str | torch.device, likelihood: str | None,
+           feature_names: Sequence[str] | None, batch_size: int, groups: Any) -> "InMemory | Streamed":
+    """Check rows and labels against g.
+
+    Parameters
+    ----------
+    X : DataFrame, array, tensor or DataLoader
+        The rows; a DataLoader yields batches x or (x, y).
+    y : array or None
+        One label per row; None with a DataLoader.
+    model : nn.Module
+        The frozen g.
+    device : torch.device
+        Where g is and batches must be.
+    likelihood : {"categorical", "binary", "regression"} or None
+        What g predicts; None decides by its outputs and the labels.
+    feature_names : list of str or None
+        Names instead of X's own.
+    batch_size : int
+        Rows per batch; a DataLoader has its own.
+    groups : any or None
+        Groups of features, if there are any: then odd single columns need no warning.
+
+    Examples
+    --------
+    >>> rows = source([[1, 2], [3, 4]], [0, 1], nn.Identity(), device="cpu", likelihood=None, feature_names=None,
+    ...               batch_size=2, groups=None)
+    >>> rows.n, rows.names, rows.likelihood, rows.mean.tolist(), rows.score
+    (2, ['x0', 'x1'], 'categorical', [2.0, 3.0], 0.5)
+    """
+    if not is_loader(X):
+        return InMemory(X, y, model, device=device, likelihood=likelihood, feature_names=feature_names,
+                        batch_size=batch_size, groups=groups)
+    if y is not None:
+        raise ValueError("with a DataLoader the labels come from it, in batches (x, y): leave y out")
+    return Streamed(X, model, device=device, likelihood=likelihood, feature_names=feature_names)
+
+
+class InMemory(Rows):
+    """All rows as one tensor (N, D)."""
+
+    def __init__(self, X: Any, y: Any, model: nn.Module, *, device: str | torch.device, batch_size: int,
+                 likelihood: str | None = None, feature_names: Sequence[str] | None = None, groups: Any = None) -> None:
+        self.columns = list(X.columns) if hasattr(X, "columns") else feature_names
+        x, self.shape, self.names, _ = checks.check_X(X, feature_names=feature_names, at_least=2)
+        self.outputs = checks.check_output(model, x[:4].to(device), self.shape)
+        self.likelihood, labels = checks.check_y(y, len(x), self.outputs, likelihood)
+        checks.warn_oddities(x, self.names, groups)
+        self.X = x.to(device)
+        self.labels = None if labels is None else labels.to(device)
+        (self.n, self.width), self.size = x.shape, min(batch_size, len(x))
+        self.per_epoch = max(self.n // self.size, 1)
+        self.mean, self.sd = self.X.mean(0), self.X.std(0, unbiased=False)
+        self.whole = checks.outputs(view(model, self.shape), self.X)  # (N, C): what g says of the whole rows
+        checks.warn_probabilities(self.whole, self.likelihood)
+        self.score = None if labels is None else score(self.whole, labels, self.likelihood)
+
+    def batches(self, read: Read, g: Model | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield (x, target) for ever, with the rows in a new random order each epoch.
+
+        Parameters
+        ----------
+        read : callable
+            The target, read off g's outputs (N, C) and the labels (N,), which are None where there are none.
+        g : callable, optional
+            What to take the outputs from, instead of the g that the rows were checked against.
+        """
+        target = read(self.whole if g is None else checks.outputs(g, self.X), self.labels)
+        block = self.size * max(BLOCK // (self.size * self.width), 1)
         while True:
             order = torch.randperm(self.n, device=self.X.device)[:self.per_epoch * self.size]
             for rows in order.split(block):
                 yield from zip(self.X[rows].split(self.size), target[rows].split(self.size), strict=True)
 
-    def scale(self, target):
-        """The unit of a regression: the standard deviation of its ``target``, "labels" or "soft"."""
-        values = self.labels if target == "labels" else self.whole[:, 0]
-        return _scale(float(values.std()), float(values.mean()))
+    def _moments(self, target: str) -> tuple[float, float]:
+        values = self.labels if target == "labels" and self.labels is not None else self.whole[:, 0]
+        return float(values.mean()), float(values.std())
 
 
-class Streamed:
-    """Rows from a DataLoader.
+class Streamed(Rows):
+    """Rows from a DataLoader, which is gone through once to check and count them."""
 
-    >>> loader = DataLoader(torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), batch_size=2)
-    >>> rows = Streamed(loader, torch.nn.Identity(), device="cpu")
-    >>> rows.n, rows.mean.tolist(), rows.per_epoch  # the last batch, of one row, is no step
-    (3, [3.0, 4.0], 1)
-    """
-
-    def __init__(self, loader, model, *, device, likelihood=None, feature_names=None):
-        self.loader, self.device, self.columns = loader, device, feature_names
-        self.names, self.likelihood, self.g, self.labelled = feature_names, likelihood, None, None
-        self.size = self.per_epoch = zero = 0
-        inputs, self.moments, probable = Moments(), {"soft": Moments(), "labels": Moments()}, True
-        self.right = self.missed = 0.0
-        self.first = []
+    def __init__(self, loader: DataLoader, model: nn.Module, *, device: str | torch.device,
+                 likelihood: str | None = None, feature_names: Sequence[str] | None = None) -> None:
+        self.loader, self.model, self.device, self.columns = loader, model, device, feature_names
+        self.g: Model | None = None  # known from the first batch on, as are shape, width, names, outputs, labelled
+        self.n = self.size = self.per_epoch = zero_rows = 0
+        inputs, self.soft, self.labels = Moments(), Moments(), Moments()
+        first, error, probable = [], 0.0, True
         for number, batch in enumerate(loader, 1):
             with _naming(number):
-                x, labels, out = self._checked(batch, model)
-            if inputs.n < 1000:
-                self.first.append(x[:1000 - inputs.n].clone())
+                x, labels, out = self._checked(batch, likelihood)
             inputs.add(x)
-            self.size, self.per_epoch = max(self.size, len(x)), self.per_epoch + (len(x) > 1)
-            zero, probable = zero + int((x == 0).all(1).sum()), probable and door.look_like_probabilities(out)
-            self._count(out, labels)
-        self.n = inputs.n
+            self.soft.add(out[:, :1])
+            if labels is not None:
+                self.labels.add(labels.unsqueeze(1))
+                gap = _predicted(out, self.likelihood) - labels
+                error += float(gap.square().sum() if self.likelihood == "regression" else gap.count_nonzero())
+            if self.n < 1000:
+                first.append(x[:1000 - self.n].clone())
+            zero_rows += int((x == 0).all(1).sum())
+            probable = probable and checks.look_like_probabilities(out)
+            self.n, self.size, self.per_epoch = self.n + len(x), max(self.size, len(x)), self.per_epoch + (len(x) > 1)
         if self.n < 2:
             raise ValueError(f"the DataLoader gave {self.n} row(s), fit needs at least 2")
         if not self.per_epoch:
             raise ValueError("every batch of the DataLoader has one row, and rows of a batch stand in for each other: "
                              "give it batch_size=2 or more (200 is what bifkit takes itself)")
-        self.mean, self.sd = inputs.mean.float(), inputs.sd().float()
-        self.score = self._score() if self.labelled else None
-        door.tell_oddities(self.names, (inputs.low == inputs.high).nonzero()[:, 0].tolist(), [], zero)
+        self.X, self.score = torch.cat(first), self._score(error) if self.labelled else None
+        self.mean, self.sd = (torch.from_numpy(v).float().to(device) for v in (inputs.mean, np.sqrt(inputs.var)))
+        checks.warn_odd_counts(self.names, np.flatnonzero(inputs.low == inputs.high).tolist(), [], zero_rows)
         if probable:
-            door.warn_probabilities(out, self.likelihood)
+            checks.warn_probabilities(out, self.likelihood)
 
-    def _checked(self, batch, model):
-        """(rows, labels, g's outputs) of a batch, each checked."""
-        x, labels = parts(batch)
-        x, shape, names, _ = door.check_X(x, feature_names=self.names, width=getattr(self, "width", None))
-        x = x.to(self.device)
+    def _checked(self, batch: Any, likelihood: str | None) -> tuple[Tensor, Tensor | None, Tensor]:
+        """(rows, labels, g's outputs) of a batch, each checked; the first batch says how the others must be."""
+        x, y = _parts(batch)
         if self.g is None:
-            self.shape, self.width, self.names = shape, x.shape[1], names
-            self.outputs = door.check_output(model, x[:4], shape)
-            self.g, self.labelled = view(model, shape), labels is not None
-        if self.labelled != (labels is not None):
+            x, self.shape, self.names, _ = checks.check_X(x, feature_names=self.columns)
+            self.width, self.labelled = x.shape[1], y is not None
+            self.outputs = checks.check_output(self.model, x.to(self.device), self.shape)
+            self.g = view(self.model, self.shape)
+        else:
+            x, likelihood = checks.check_X(x, width=self.width)[0], self.likelihood
+        if self.labelled != (y is not None):
             raise ValueError("some batches have labels and some have not: give them to all, or to none")
-        self.likelihood, labels = door.check_y(labels, len(x), self.outputs, self.likelihood)
+        self.likelihood, labels = checks.check_y(y, len(x), self.outputs, likelihood)
+        x = x.to(self.device)
         with torch.no_grad():
             return x, None if labels is None else labels.to(self.device), self.g(x)
 
-    def _count(self, out, labels):
-        self.moments["soft"].add(out[:, :1])
-        if labels is None:
-            return
-        if self.likelihood == "regression":
-            self.moments["labels"].add(labels.unsqueeze(1))
-            self.missed += float((out[:, 0].double() - labels).square().sum())
-        else:
-            self.right += score(out, labels, self.likelihood) * len(out)
+    def _score(self, error: float) -> float:
+        """Accuracy from the number of wrong rows, or R^2 from the sum of squared errors."""
+        most = self.n if self.likelihood != "regression" else self.n * float(self.labels.var[0])
+        return 1 - error / most if most else float(error == 0)  # as scikit-learn has R^2 of a constant
 
-    def _score(self):
-        if self.likelihood != "regression":
-            return self.right / self.n
-        around = float(self.moments["labels"].squares)
-        return 1 - self.missed / around if around else float(self.missed == 0)  # scikit-learn's R^2 of a constant
+    def batches(self, read: Read, g: Model | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield (x, target) for ever, in the loader's order; a batch of one row, which has no spread, is left out.
 
-    def some(self, rows=1000):
-        """The first rows, to judge a fit by."""
-        return torch.cat(self.first)[:rows]
-
-    def batches(self, read, g=None):
-        """(x, target) for ever, in the loader's order; a batch of one row, which cannot be normalised, is left out."""
+        Parameters
+        ----------
+        read, g : callable
+            As for rows in memory; ``read`` gets one batch at a time.
+        """
+        model = g or view(self.model, self.shape)
         while True:
             empty = True
             for batch in self.loader:
-                x, labels = parts(batch)
+                x, y = _parts(batch)
                 if len(x) < 2:
                     continue
                 x, empty = x.reshape(len(x), -1).to(self.device, torch.float32), False
-                if labels is not None:
-                    labels = door.check_y(labels, len(x), self.outputs, self.likelihood)[1].to(self.device)
+                labels = None if y is None else checks.check_y(y, len(x), self.outputs, self.likelihood)[1]
                 with torch.no_grad():
-                    target = read((g or self.g)(x), labels)
+                    target = read(model(x), None if labels is None else labels.to(self.device))
                 yield x, target
             if empty:
                 raise ValueError("the DataLoader gave rows once and none when asked again: its dataset must start anew "
                                  "at each pass (a generator that is used up cannot)")
 
-    def scale(self, target):
-        """The unit of a regression: the standard deviation of its ``target``, "labels" or "soft"."""
-        moments = self.moments[target]
-        return _scale(float(moments.sd(unbiased=True)), float(moments.mean))
-
-
-def _scale(sd, mean):
-    """The target's own sd (its unit must not matter), or one where it does not vary."""
-    return sd if sd > 1e-6 * abs(mean) else 1.0
+    def _moments(self, target: str) -> tuple[float, float]:
+        moments = self.labels if target == "labels" else self.soft
+        return float(moments.mean[0]), float(np.sqrt(moments.var[0] * self.n / (self.n - 1)))

@@ -1,4 +1,4 @@
-"""Bad input is refused at the door with a sentence; odd but legitimate input passes, with at most one warning."""
+"""Bad input is refused with a sentence; odd but legitimate input passes, with at most one warning."""
 
 import re
 import warnings
@@ -11,7 +11,7 @@ from sklearn.ensemble import RandomForestClassifier
 from torch import nn
 
 from bifkit import GlobalBIF, LocalBIF
-from bifkit.inputs import checks as door
+from bifkit.inputs import checks
 
 X = np.random.default_rng(0).normal(size=(120, 3)).astype(np.float32)
 Y = (X[:, 0] > 0).astype(int)
@@ -44,9 +44,9 @@ BAD_X = {
     "one feature": (X[:, :1], ValueError, "X has one feature: importance is relative"),
     "no feature": (X[:, :0], ValueError, "X has no feature"),
     "one row": (X[:1], ValueError, r"X has 1 row\(s\), fit needs at least 2"),
-    "flat": (X[:, 0], ValueError, r"a row an instance and a column a feature; got shape \(120,\)"),
-    "None": (None, ValueError, "a row an instance"),
-    "a number": (3, ValueError, "a row an instance"),
+    "flat": (X[:, 0], ValueError, r"one row per instance and one column per feature; got shape \(120,\)"),
+    "None": (None, ValueError, "one row per instance"),
+    "a number": (3, ValueError, "one row per instance"),
     "text": (np.full((120, 3), "male"), TypeError, "X must be numeric; encode text and categories first"),
     "a frame with text": (pd.DataFrame(X).assign(c="x"), TypeError, "X must be numeric"),
     "equal names": (pd.DataFrame(X, columns=["a", "b", "a"]), ValueError, "feature names must differ"),
@@ -65,7 +65,7 @@ BAD_Y = {
     "no class of g": (Y + 1, ValueError, r"class numbers 0..1 that g predicts; got values from 1 to 2"),
     "negative": (Y - 1, ValueError, "class numbers 0..1 .*from -1 to 0"),
     "between classes": (Y + 0.5, ValueError, "class numbers 0..1"),
-    "longer than X": (np.r_[Y, 0], ValueError, r"y has shape \(121,\), X has 120 rows: give one label a row"),
+    "longer than X": (np.r_[Y, 0], ValueError, r"y has shape \(121,\), X has 120 rows: give one label per row"),
     "shorter than X": (Y[:-1], ValueError, r"y has shape \(119,\)"),
     "one-hot": (np.eye(2)[Y], ValueError, r"y has shape \(120, 2\)"),
     "text": (np.where(Y, "yes", "no"), TypeError, "class numbers 0..C-1 or float targets; got <U3: encode"),
@@ -186,7 +186,7 @@ SAME = {
 
 @pytest.mark.parametrize("case", SAME)
 def test_many_spellings_of_the_same_rows(case):
-    tensor, shape, names, index = door.check_X(SAME[case])
+    tensor, shape, names, index = checks.check_X(SAME[case])
     assert tensor.dtype == torch.float32 and np.array_equal(tensor.numpy(), X)
     assert int(np.prod(shape)) == 3 and len(names) == 3 and (index is None) == ("frame" not in case)
 
@@ -196,7 +196,7 @@ def test_rows_that_must_not_be_written_to():
     fixed.flags.writeable = False
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        tensor = door.check_X(fixed)[0]
+        tensor = checks.check_X(fixed)[0]
     tensor += 1
     assert np.array_equal(fixed, X)
 
@@ -204,19 +204,19 @@ def test_rows_that_must_not_be_written_to():
 @pytest.mark.parametrize("y", [Y.tolist(), Y.astype(bool), Y.astype(float), Y.astype(np.uint8), Y[:, None],
                                pd.Series(Y, index=range(500, 620)), pd.Series(Y, dtype="Int64"), torch.from_numpy(Y)])
 def test_many_spellings_of_the_same_labels(y):
-    likelihood, labels = door.check_y(y, 120, 2)
+    likelihood, labels = checks.check_y(y, 120, 2)
     assert likelihood == "categorical" and labels.dtype == torch.int64 and np.array_equal(labels, Y)
-    assert door.check_y(y, 120, 1)[0] == "binary"
+    assert checks.check_y(y, 120, 1)[0] == "binary"
 
 
 def test_the_likelihood_follows_outputs_and_labels():
-    assert door.check_y(Y + 0.25, 120, 1)[0] == "regression"
-    assert door.check_y(np.arange(120) * 1.0, 120, 1)[0] == "regression"
-    assert door.check_y(np.arange(120), 120, 1, "regression")[0] == "regression"
-    assert door.check_y(Y, 120, 1, "regression")[0] == "regression"
-    assert door.check_y(np.arange(120) % 5, 120, 5)[0] == "categorical"
-    assert door.check_y(None, 120, 5) == ("categorical", None)
-    assert door.check_y(None, 120, 1, "binary") == ("binary", None)
+    assert checks.check_y(Y + 0.25, 120, 1)[0] == "regression"
+    assert checks.check_y(np.arange(120) * 1.0, 120, 1)[0] == "regression"
+    assert checks.check_y(np.arange(120), 120, 1, "regression")[0] == "regression"
+    assert checks.check_y(Y, 120, 1, "regression")[0] == "regression"
+    assert checks.check_y(np.arange(120) % 5, 120, 5)[0] == "categorical"
+    assert checks.check_y(None, 120, 5) == ("categorical", None)
+    assert checks.check_y(None, 120, 1, "binary") == ("binary", None)
 
 
 # oddities of real data
@@ -261,10 +261,10 @@ def test_columns_that_differ_late_are_no_duplicates():
     tall[5990, 1], tall[5990, 2] = 1.0, 2.0
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        door.warn_oddities(tall, ["a", "b", "c"])
+        checks.warn_oddities(tall, ["a", "b", "c"])
     tall[5990, 2] = 1.0
     with pytest.warns(UserWarning, match="1 duplicate column"):
-        door.warn_oddities(tall, ["a", "b", "c"])
+        checks.warn_oddities(tall, ["a", "b", "c"])
 
 
 # probabilities where logits are expected
@@ -286,9 +286,9 @@ def test_probabilities_give_exactly_one_warning(kind, end):
 def test_logits_and_quantities_pass_in_silence():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        door.warn_probabilities(torch.tensor([[0.2, 0.7], [0.5, 0.5]]), "categorical")  # in [0, 1], but no sum of one
-        door.warn_probabilities(torch.tensor([[1.5, -0.5], [0.5, 0.5]]), "categorical")  # sums of one
-        door.warn_probabilities(torch.tensor([[0.2], [1.2]]), "binary")
+        checks.warn_probabilities(torch.tensor([[0.2, 0.7], [0.5, 0.5]]), "categorical")  # in [0, 1], but no sum of one
+        checks.warn_probabilities(torch.tensor([[1.5, -0.5], [0.5, 0.5]]), "categorical")  # sums of one
+        checks.warn_probabilities(torch.tensor([[0.2], [1.2]]), "binary")
         _fit(GlobalBIF, nn.Sequential(_g(1), nn.Sigmoid()), y=X[:, 0] * 1.0)  # a regression may stay in [0, 1]
 
 
@@ -299,21 +299,21 @@ def test_frozen_restores_every_flag_also_after_an_error():
     model[1].eval()
     model[0].weight.requires_grad_(False)
     modes, flags = [m.training for m in model.modules()], [p.requires_grad for p in model.parameters()]
-    with pytest.raises(KeyError), door.frozen(model):
+    with pytest.raises(KeyError), checks.frozen(model):
         assert not any(m.training for m in model.modules()) and not any(p.requires_grad for p in model.parameters())
         raise KeyError
     assert modes == [m.training for m in model.modules()] and flags == [p.requires_grad for p in model.parameters()]
 
 
 def test_like_is_the_dtype_of_the_weights():
-    assert door.like(_g(dtype=torch.float64)).dtype == torch.float64 and door.like(_g()).dtype == torch.float32
-    assert door.like(_Module(torch.sin)).dtype == torch.float32
-    assert door.like(nn.Sequential(nn.Embedding(3, 2), nn.BatchNorm1d(2)).double()).dtype == torch.float64
+    assert checks.like(_g(dtype=torch.float64)).dtype == torch.float64 and checks.like(_g()).dtype == torch.float32
+    assert checks.like(_Module(torch.sin)).dtype == torch.float32
+    assert checks.like(nn.Sequential(nn.Embedding(3, 2), nn.BatchNorm1d(2)).double()).dtype == torch.float64
 
 
 @pytest.mark.parametrize("rows", [1, 7, 10, 23])
 def test_outputs_of_all_rows_in_order_and_without_a_graph(rows):
     torch.manual_seed(0)
     g, X = nn.Linear(3, 2), torch.randn(rows, 3)
-    found = door.outputs(g, X, batch_size=10)
+    found = checks.outputs(g, X, batch_size=10)
     assert torch.allclose(found, g(X), atol=1e-6) and not found.requires_grad

@@ -13,8 +13,7 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from bifkit import GlobalBIF, LocalBIF
-from bifkit.elbo import reader
-from bifkit.inputs import rows as batches
+from bifkit.inputs import rows as rows_module
 from experiments.models.classifiers import mlp
 
 X = torch.from_numpy(np.random.default_rng(0).normal([0, 9, 0, 0], 3, size=(401, 4)).astype(np.float32))
@@ -23,7 +22,7 @@ BOTH = pytest.mark.parametrize("kind", [GlobalBIF, LocalBIF])
 
 
 def _g(weight=((0, -3, 0, 0), (0, 3, 0, 0)), bias=(27.0, -27.0)):
-    """A linear g: feature 1 against its mean, unless told otherwise."""
+    """A linear g: feature 1 against its mean, unless others are given."""
     g = nn.Linear(4, len(weight))
     g.weight.data.copy_(torch.tensor(weight, dtype=torch.float32))
     g.bias.data.copy_(torch.tensor(bias))
@@ -61,7 +60,7 @@ def _facts(rows):
 def _both(x, y, model, loader=None, **kw):
     kw = {"device": "cpu", "likelihood": None, "feature_names": None, "batch_size": 100, "groups": None} | kw
     loader = _loader(x, y) if loader is None else loader
-    return batches.source(x, y, model, **kw), batches.source(loader, None, model, **kw)
+    return rows_module.source(x, y, model, **kw), rows_module.source(loader, None, model, **kw)
 
 
 # the facts
@@ -86,12 +85,11 @@ def test_a_mean_far_above_the_sd_does_not_drown_it():
 def test_moments_against_numpy():
     values = np.random.default_rng(0).normal(5, 2, size=(50, 3))
     values[:, 2] = 0.1
-    moments = batches.Moments()
+    moments = rows_module.Moments()
     for part in np.split(values, [1, 4, 30]):
         moments.add(torch.from_numpy(part))
-    assert moments.n == 50 and np.allclose(moments.mean, values.mean(0), rtol=1e-14)
-    assert np.allclose(moments.sd(), values.std(0), rtol=1e-12) and float(moments.sd()[2]) == 0
-    assert np.allclose(moments.sd(unbiased=True)[:2], values.std(0, ddof=1)[:2], rtol=1e-12)
+    assert np.allclose(moments.mean, values.mean(0), rtol=1e-14)
+    assert np.allclose(moments.var, values.var(0), rtol=1e-12) and moments.var[2] == 0
     assert np.array_equal(moments.low, values.min(0)) and np.array_equal(moments.high, values.max(0))
 
 
@@ -162,20 +160,17 @@ def test_the_very_same_batches_give_the_same_alpha(kind, preset, target):
 @BOTH
 def test_the_target_of_a_g_that_learns_along_stays_as_it_was(kind):
     """``released`` trains a copy of g; a soft target is what g said before that."""
-    g, seen = mlp([4, 8, 2], batch_norm=True), []
-    rows = batches.Streamed(_loader(X[:400], None, batch_size=400), g, device="cpu")
-    true = rows.batches
-    explainer = _bif(kind, g, "released", min_steps=6, lr=0.5)
+    true, seen = rows_module.Streamed.batches, []
 
-    def watched(read, g=None):
-        for x, target in true(read, g):
+    def watched(self, read, g=None):
+        for x, target in true(self, read, g):
             seen.append(target)
             yield x, target
 
-    rows.batches = watched
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches, "source", lambda *a, **kw: rows)
-        explainer.fit(None)
+        patch.setattr(rows_module.Streamed, "batches", watched)
+        _bif(kind, mlp([4, 8, 2], batch_norm=True), "released", min_steps=6, lr=0.5).fit(
+            _loader(X[:400], None, batch_size=400))
     assert len(seen) == 6 and all(torch.equal(seen[0], later) for later in seen[1:])
 
 
@@ -251,7 +246,7 @@ BAD = {
     "NaN in the third batch": (lambda: _spoilt(2, NAN), ValueError, "batch 3 of the DataLoader: X holds NaN"),
     "another width later": (lambda: _spoilt(3, torch.zeros(5, 6)), ValueError, "batch 4 .*6 features, expected 4"),
     "another width first": (lambda: [torch.zeros(5, 6)], ValueError, "batch 1 .*g cannot take rows of 6 features"),
-    "single rows": (lambda: list(X), ValueError, r"batch 1 .*a row an instance.*; got shape \(4,\)"),
+    "single rows": (lambda: list(X), ValueError, r"batch 1 .*one row per instance.*; got shape \(4,\)"),
     "one row each": (lambda: X.split(1), ValueError, "every batch of the DataLoader has one row.*batch_size=2 or more"),
     "one row in all": (lambda: [X[:1]], ValueError, r"gave 1 row\(s\), fit needs at least 2"),
     "empty": (list, ValueError, r"the DataLoader gave 0 row\(s\), fit needs at least 2"),
@@ -351,7 +346,7 @@ def test_explaining_does_not_keep_the_rows():
 
     fitted = _bif(LocalBIF, min_steps=3, restarts=2).fit(_stream(reused))
     assert np.allclose(fitted.explain(_stream(reused)).alpha, fitted.explain(X[:400]).alpha, atol=1e-6)
-    assert torch.equal(batches.Streamed(_stream(reused), _g(), device="cpu").some(), X[:400])
+    assert torch.equal(rows_module.Streamed(_stream(reused), _g(), device="cpu").some(), X[:400])
 
 
 # memory
@@ -381,8 +376,8 @@ def test_memory_holds_a_batch_not_the_data():
 
 
 def test_the_reader_is_asked_for_a_batch_at_a_time():
-    rows = batches.Streamed(_loader(), _g(), device="cpu")
-    stream, seen = rows.batches(reader("labels", "categorical")), 0
+    rows = rows_module.Streamed(_loader(), _g(), device="cpu")
+    stream, seen = rows.batches(lambda output, labels: labels), 0
     for (x, target), expected in zip(stream, X.split(100), strict=False):
         seen += len(x)
         if seen > 400:

@@ -176,7 +176,7 @@ def test_refusal_with_numbers_and_advice():
     with pytest.raises(NotFaithful) as caught:  # nearly always the same class, and nothing learned
         distill(rare, X, **FAST | {"min_fidelity": 0.8})
     assert caught.value.fidelity_["agreement"] > 0.8 > caught.value.fidelity_["r2"]
-    assert distill(rare, X, **FAST).fidelity_["r2"] < 0.8  # None: told otherwise
+    assert distill(rare, X, **FAST).fidelity_["r2"] < 0.8  # None: anything is accepted
     known = {r.tobytes() for r in np.ascontiguousarray(X)}
     off = lambda rows: np.where([r.tobytes() in known for r in np.ascontiguousarray(rows)],  # noqa: E731
                                 rows[:, 0] / 9, 5 * chance(rows))
@@ -225,20 +225,20 @@ def test_weights_travel(wine, tmp_path):
     (lambda r: np.where(np.isin(r[:, 0] + r[:, 1], X[:, 0] + X[:, 1]), r[:, 0], np.nan), X, {}, "of mixtures of X"),
     (lambda r: r[:, 7], X, {}, r"predict fails on X \(IndexError"),
     (lambda r: 2 * soft(r), X, {}, "sums from 2 to 2.*kind='logit'"),
-    (lambda r: r[:, :2], X, {"kind": "value"}, "one value a row"),
-    (lambda r: r[:, :2], X, {"kind": "label"}, "one label a row"),
+    (lambda r: r[:, :2], X, {"kind": "value"}, "one value per row"),
+    (lambda r: r[:, :2], X, {"kind": "label"}, "one label per row"),
     (lambda r: np.full(len(r), "a"), X, {"kind": "value"}, "needs numbers"),
     (lambda r: (1000 * r[:, 0]).astype(int), X, {}, "say kind='value'"),
     (lambda r: np.full((len(r), 2), 0.5), X, {}, "nothing to explain"),
     (lambda r: np.zeros(len(r), int), X, {}, "nothing to explain"),
 ])
-def test_errors_at_the_door(predict, x, options, message):
+def test_bad_input_is_refused(predict, x, options, message):
     with warnings.catch_warnings(), pytest.raises((ValueError, TypeError), match=message):
         warnings.simplefilter("ignore", RuntimeWarning)
         distill(predict, x, **FAST | options)
 
 
-def test_warnings_at_the_door():
+def test_odd_input_warns():
     with pytest.warns(UserWarning, match=r"only 60 rows.* 12 of them"):
         distill(soft, X[:60], **FAST)
     with pytest.warns(UserWarning, match="say kind='probability'"):
