@@ -3,32 +3,39 @@
 Their kernels, nbval's too, are talked to over unix sockets (``experiments.runner.kernels``): others can take a port.
 """
 
-import importlib.util
 import os
 import sys
-from pathlib import Path
 
-import jupyter_client
-import nbval.kernel
 import pytest
 
-_file = Path(__file__).parent / "experiments" / "runner" / "kernels.py"
-_spec = importlib.util.spec_from_file_location("kernels", _file)
-kernels = importlib.util.module_from_spec(_spec)  # not imported from bifkit: nbval's processes need no torch
-_spec.loader.exec_module(kernels)
-nbval.kernel.KernelManager = jupyter_client.KernelManager = kernels.SocketKernelManager
-jupyter_client.AsyncKernelManager = kernels.AsyncSocketKernelManager  # nbclient's default
+try:
+    import jupyter_client
+    import nbval.kernel
+except ImportError:  # bifkit's own tests (core, inputs, evaluation, plots) do without notebooks
+    pass
+else:
+    from experiments.runner import kernels
+    nbval.kernel.KernelManager = jupyter_client.KernelManager = kernels.SocketKernelManager
+    jupyter_client.AsyncKernelManager = kernels.AsyncSocketKernelManager  # nbclient's default
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 collect_ignore = ["tests/runner/cluster_runs.py"]  # imported by the cluster's workers, whose path holds what it imports
+SLOW = ("tests/runner/", "tests/core/test_progress.py")  # they start kernels, workers and terminals
+
+
+def pytest_collection_modifyitems(items):
+    """``make check`` leaves these out, beside what its own file marks as slow."""
+    for item in items:
+        if item.nodeid.startswith(SLOW):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _scratch(tmp_path_factory):
     """``paths.results()``, ``paths.figures()`` and ``paths.build()`` lie in a temporary folder."""
-    before = {k: os.environ.get(k) for k in ("BIF_OUTPUT", "BIF_ATTEMPT", "BIF_PROGRESS", "BIF_CLUSTER")}
+    before = {k: os.environ.get(k) for k in ("BIF_OUTPUT", "BIF_RESUME", "BIF_PROGRESS", "BIF_CLUSTER")}
     os.environ["BIF_OUTPUT"] = str(tmp_path_factory.mktemp("output"))
-    os.environ.pop("BIF_ATTEMPT", None)
+    os.environ.pop("BIF_RESUME", None)
     os.environ.pop("BIF_PROGRESS", None)
     os.environ.pop("BIF_CLUSTER", None)  # tests train here, not on a developer's cluster
     yield

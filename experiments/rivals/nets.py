@@ -1,4 +1,4 @@
-"""What L2X and INVASE share: checks at the door, groups of inputs, and the networks of their released code.
+"""What L2X and INVASE share: checks of their input, groups, and the networks of their released code.
 
 Both rivals were published on Keras, so their networks are built the Keras way: Glorot-uniform weights, zero
 biases, BatchNorm *after* the activation (momentum .99, epsilon 1e-3), an L2 penalty ``l2 * sum(w^2)`` on the
@@ -11,27 +11,18 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from bifkit.optim import Flat
 from data_prep.seeding import derive
 
 ACTIVATIONS = {"relu": nn.ReLU, "selu": nn.SELU}
 
 
 def generator(*keys) -> torch.Generator:
-    """A torch generator for the stream named by ``keys``.
-
-    >>> generator("l2x", 0).initial_seed() == generator("l2x", 0).initial_seed()
-    True
-    """
+    """A torch generator for the stream named by ``keys``."""
     return torch.Generator().manual_seed(derive("baselines", *keys))
 
 
 def check_data(X, y=None, *, n_features=None):
-    """X as a float tensor (N, D), y as class numbers (N,); every problem is named here, before any training.
-
-    >>> check_data([[0.0, 1.0]], [1])[1]
-    tensor([1])
-    """
+    """X as a float tensor (N, D), y as class numbers (N,); every problem is named here, before any training."""
     X = torch.as_tensor(np.asarray(X, dtype=np.float32))
     if X.ndim != 2 or 0 in X.shape:
         raise ValueError(f"X must be a table (rows, features) that is not empty; got shape {tuple(X.shape)}")
@@ -43,7 +34,7 @@ def check_data(X, y=None, *, n_features=None):
         return X
     y = np.asarray(y)
     if y.shape != (len(X),):
-        raise ValueError(f"y must hold one class number a row, shape ({len(X)},); got {y.shape}")
+        raise ValueError(f"y must hold one class number per row, shape ({len(X)},); got {y.shape}")
     if not np.isfinite(y.astype(float)).all() or (y != y.astype(np.int64)).any() or y.min() < 0:
         raise ValueError("y must hold class numbers 0, 1, 2, ...; encode the labels first")
     return X, torch.as_tensor(y.astype(np.int64))
@@ -59,7 +50,7 @@ def check_groups(groups, n_features):
         return None, n_features
     groups = np.asarray(groups)
     if groups.shape != (n_features,):
-        raise ValueError(f"groups must give one group a feature, shape ({n_features},); got {groups.shape}")
+        raise ValueError(f"groups must give one group per feature, shape ({n_features},); got {groups.shape}")
     numbers = np.unique(groups)
     if not np.array_equal(numbers, np.arange(len(numbers))):
         raise ValueError(f"groups must be numbered 0 to G-1 without gaps; got {numbers[:10].tolist()}")
@@ -76,10 +67,7 @@ def spread(mask, groups):
 
 
 def positive(**values):
-    """Raise unless every named value is a positive finite number.
-
-    >>> positive(lr=1e-3)
-    """
+    """Raise unless every named value is a positive finite number."""
     for name, value in values.items():
         if not (np.isscalar(value) and np.isfinite(value) and value > 0):
             raise ValueError(f"{name} must be a positive number; got {value!r}")
@@ -99,12 +87,7 @@ def schedule_of(budgets, budget, **given):
 
 
 def keras_mlp(sizes, *, activation, batch_norm, rng) -> nn.Sequential:
-    """A feed-forward network as the rivals' released code builds it.
-
-    >>> net = keras_mlp([3, 4, 2], activation="relu", batch_norm=True, rng=generator("doc"))
-    >>> net(torch.zeros(5, 3)).shape
-    torch.Size([5, 2])
-    """
+    """A feed-forward network as the rivals' released code builds it; ``sizes`` runs from inputs to outputs."""
     if activation not in ACTIVATIONS:
         raise ValueError(f"activation must be one of {sorted(ACTIVATIONS)}; got {activation!r}")
     layers = []
@@ -120,12 +103,11 @@ def keras_mlp(sizes, *, activation, batch_norm, rng) -> nn.Sequential:
 
 
 class FlatAdam:
-    """Adam for several networks at once; the weights of their linear layers carry the penalty ``l2 *
-    sum(w^2)``.
+    """Adam for several networks at once; the weights of their linear layers carry the penalty ``l2 * sum(w^2)``.
 
-    All parameters become views of one vector, so a step is one kernel however many layers there are: for
-    networks this small the optimiser's loop over tensors would otherwise cost as much as the matrix products.
-    ``spare`` lists weights without a penalty.
+    All parameters, and their gradients, become views of one vector, so a step is one kernel however many layers
+    there are: for networks this small the optimiser's loop over tensors would otherwise cost as much as the matrix
+    products. ``spare`` lists weights without a penalty.
 
     >>> net = nn.Linear(1, 1, bias=False); _ = nn.init.ones_(net.weight)
     >>> FlatAdam([net], lr=0.1, l2=1.0).step(net(torch.zeros(1, 1)).sum())  # the penalty alone pulls
@@ -138,7 +120,11 @@ class FlatAdam:
         decayed = [w for w in linear if not any(w is s for s in spare)]
         chosen = {id(w) for w in decayed}
         params = decayed + [p for net in networks for p in net.parameters() if id(p) not in chosen]
-        self.flat = Flat(params).vector
+        self.flat = nn.Parameter(torch.cat([p.detach().reshape(-1) for p in params]))
+        self.flat.grad = torch.zeros_like(self.flat)
+        sizes = [p.numel() for p in params]
+        for p, values, grad in zip(params, self.flat.data.split(sizes), self.flat.grad.split(sizes), strict=True):
+            p.data, p.grad = values.view_as(p), grad.view_as(p)
         self.decayed, self.rate = sum(w.numel() for w in decayed), 2 * l2  # the penalty's gradient is 2 l2 w
         self.adam = torch.optim.Adam([self.flat], lr=lr, eps=1e-7, fused=True)
 

@@ -1,11 +1,11 @@
-"""The runs of a study on a Dask cluster, through joblib's own backend: ``make reproduce CLUSTER=...``.
+"""The runs of a study on a Dask cluster: ``make reproduce CLUSTER=...``.
 
 ``BIF_CLUSTER`` names the scheduler: its address (``tcp://host:8786``) or the scheduler file that ``dask scheduler
 --scheduler-file`` writes. ``BIF_CLUSTER_WAIT`` is how many seconds to wait for it and for its first worker.
 
 *Same rows.* A run is what it is on one machine: seeded from function and parameters, one thread, alone in its
 process. Hence a worker has one thread (``dask worker --nthreads 1``; more processes with ``--nworkers``) and must
-have imported the very source that this process has: both are checked at the door and again before each run, because
+have imported the very source that this process has: both are checked at the start and again before each run, because
 workers may join later. The easy way to have it so is one checkout with its ``.venv`` on a shared file system.
 
 *Nothing lost.* Finished runs come back to this process, which keeps them; workers write nothing.
@@ -15,32 +15,27 @@ after ten minutes, and the next one resumes.
 """
 
 import contextlib
+import functools
 import importlib
 import json
 import os
 import re
-import threading
 import time
 from concurrent.futures import CancelledError
 from pathlib import Path
 
 import joblib
-from joblib._dask import DaskDistributedBackend  # importable without dask
 
 from experiments.runner import provenance
 
 LOADED = provenance.fingerprint()  # of the source when this process, perhaps a worker days old, has imported it
-WAIT = 20.0
-GONE = 600.0
+WAIT = 20.0  # seconds for a scheduler and its first worker
+GONE = 600.0  # seconds without any worker after which the cluster counts as lost
 RESTART = "start them anew, from this checkout and its .venv"
 
 
 class ClusterUnavailable(RuntimeError):
-    """There is no cluster to run on; the message says what is missing and what to do.
-
-    >>> issubclass(ClusterUnavailable, RuntimeError)
-    True
-    """
+    """There is no cluster to run on; the message says what is missing and what to do."""
 
 
 def located(given: str) -> str:
@@ -56,15 +51,7 @@ def located(given: str) -> str:
 
 @contextlib.contextmanager
 def connected(where: str, module: str = "bifkit"):
-    """A Dask client of the scheduler at ``where``, whose workers have this source and can import ``module``.
-
-    >>> from unittest import mock
-    >>> with mock.patch.dict(os.environ, BIF_CLUSTER_WAIT="0"), connected("no such file"):
-    ...     pass
-    Traceback (most recent call last):
-    ...
-    experiments.runner.cluster.ClusterUnavailable: no such file is not there: ...
-    """
+    """A Dask client of the scheduler at ``where``, whose workers have this source and can import ``module``."""
     try:
         import distributed
     except ImportError:
@@ -86,30 +73,35 @@ def connected(where: str, module: str = "bifkit"):
         yield client
 
 
-def outcomes(client, attempt, function, keys):
+def outcomes(client, run, function, keys):
     """(key, outcome) of each run as it ends, or (key, None) where worker after worker died of it.
 
-    ``attempt(function, key)`` makes the outcome in a worker.
-
-    >>> list(outcomes(None, print, print, []))
-    []
+    ``run(function, key)`` makes the outcome in a worker.
     """
-    tasks = [joblib.delayed(_alone)(attempt, function, key=key) for key in keys]
-    if not tasks:
-        return
-    with _watched(client), joblib.parallel_config(backend=_Backend(client=client)):
-        # all at once: workers that join later find them
-        yield from joblib.Parallel(return_as="generator_unordered", batch_size=1, pre_dispatch="all")(tasks)
+    from distributed import KilledWorker, as_completed
+
+    futures = client.map(functools.partial(_alone, run, function), keys, pure=False)  # all at once: workers that join
+    left, ended = dict(zip(futures, keys, strict=True)), as_completed(futures, loop=client.loop)  # later find them
+    del futures  # each is forgotten, here and by the scheduler, when its outcome is out
+    seen = time.monotonic()
+    while left:
+        for future in ended.next_batch(block=False):
+            try:
+                outcome = future.result(timeout=GONE)
+            except KilledWorker:
+                outcome = None
+            except (CancelledError, TimeoutError):
+                raise _lost() from None
+            yield left.pop(future), outcome
+        time.sleep(0.1)
+        with contextlib.suppress(Exception):  # no answer: the scheduler is lost, and soon the runs are cancelled
+            seen = time.monotonic() if client.nthreads() else seen
+        if time.monotonic() - seen > GONE:  # nobody is left to do them: they would wait for ever
+            raise _lost()
 
 
 def about(client) -> dict:
-    """What provenance tells of a cluster: how many workers, and their CPUs.
-
-    >>> from unittest import mock
-    >>> client = mock.Mock(run=lambda f, **_: {"tcp://a:1": "Fast CPU", "tcp://b:1": "Fast CPU"})
-    >>> about(client)
-    {'workers': 2, 'cpu': 'Fast CPU'}
-    """
+    """What provenance records of a cluster: how many workers, and their CPUs."""
     cpus = client.run(_cpu, on_error="ignore")
     return {"workers": len(cpus), "cpu": ", ".join(sorted(set(cpus.values())))}
 
@@ -118,60 +110,18 @@ def _cpu():
     return provenance.provenance()["cpu"]
 
 
-class _Backend(DaskDistributedBackend):
-    """joblib's own, with an answer where it waits for ever: a task that Dask gives up never calls back."""
-
-    def effective_n_jobs(self, n_jobs):
-        return max(2, super().effective_n_jobs(n_jobs))  # with 1 joblib would run everything in this process
-
-    def submit(self, func, callback=None):
-        from distributed import KilledWorker
-        key = func.items[0][2]["key"]
-
-        def tell(future):
-            if error := future.exception():
-                callback([(key, None)] if isinstance(error, KilledWorker) else error)
-
-        future = super().submit(func, callback)
-        future.add_done_callback(tell)
-        return future
-
-    def retrieve_result_callback(self, out):
-        if isinstance(out, CancelledError):
-            raise ClusterUnavailable(f"the cluster was lost, its scheduler or for {GONE:g} s all of its workers: the "
-                                     "finished runs are kept, and the same command goes on")
-        return super().retrieve_result_callback(out)
+def _lost():
+    return ClusterUnavailable(f"the cluster was lost, its scheduler or for {GONE:g} s all of its workers: the "
+                              "finished runs are kept, and the same command goes on")
 
 
-@contextlib.contextmanager
-def _watched(client):
-    """Close the client, which cancels its runs, when nobody is left to do them: they would wait for ever."""
-    ended = threading.Event()
-
-    def watch():
-        seen = time.monotonic()
-        while not ended.wait(min(5, GONE / 4)):
-            try:
-                seen = time.monotonic() if client.ncores() else seen
-            except Exception:  # the connection is lost: the runs are cancelled already
-                return
-            if time.monotonic() - seen > GONE:
-                return client.close()
-
-    threading.Thread(target=watch, daemon=True).start()
-    try:
-        yield
-    finally:
-        ended.set()
-
-
-def _alone(attempt, function, key):
-    """In a worker: one run. Nested joblib must stay here, in this thread: Dask would spread it over the cluster."""
+def _alone(run, function, key):
+    """In a worker: one run, checked once more. Nested joblib must stay here, in this thread."""
     from distributed import get_worker
     if fault := _fault(json.loads(key)["code"], function.__module__, get_worker()):
         raise ClusterUnavailable(f"a worker {fault}")
     with joblib.parallel_config(backend="sequential"):
-        return key, attempt(function, key)
+        return run(function, key)
 
 
 def _fault(code, module, dask_worker):
@@ -198,6 +148,7 @@ def _check(client, module):
 
 
 def _address(where, deadline):
+    """The scheduler's address, from its file if ``where`` names one."""
     if "://" in where:
         return where
     while True:  # a scheduler that was started a moment ago may not have written its file
@@ -211,4 +162,5 @@ def _address(where, deadline):
 
 
 def _brief(error):
+    """An error in at most 200 characters."""
     return " ".join(f"{type(error).__name__}: {error}".split())[:200]

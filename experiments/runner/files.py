@@ -17,33 +17,29 @@ from bifkit.storage import write_bytes
 
 
 def write_text(text: str, file: Path) -> None:
-    """The same for text, as UTF-8 with plain line ends.
-
-    >>> from experiments.runner import paths
-    >>> write_text("x", paths.build() / "doctest.txt")
-    >>> (paths.build() / "doctest.txt").read_text()
-    'x'
-    """
+    """Write text as UTF-8 with plain line ends, whole or not at all."""
     write_bytes(text.encode(), file)
 
 
 def write_csv(frame: pd.DataFrame, file: Path) -> None:
-    """A frame as csv, whole or not at all.
-
-    >>> from experiments.runner import paths
-    >>> write_csv(pd.DataFrame({"a": [1]}), paths.build() / "doctest.csv")
-    >>> (paths.build() / "doctest.csv").read_text()
-    'a\\n1\\n'
-    """
+    """Write a frame as csv without its index, whole or not at all."""
     write_text(frame.to_csv(index=False, lineterminator="\n"), file)
 
 
-def discard(folder: Path) -> None:
-    """Remove a folder in one step: a kill meanwhile must not leave half of it under its name.
+def markdown(frame: pd.DataFrame) -> str:
+    """A frame as a markdown table, its index first.
 
-    >>> from experiments.runner import paths
-    >>> discard(paths.build() / "never there")
+    >>> print(markdown(pd.DataFrame({"a": ["1.50"]}, index=["x"])))
+    |  | a |
+    |----|------|
+    | x | 1.50 |
     """
+    text = frame.reset_index().astype(str).rename(columns={"index": ""})
+    return text.to_markdown(index=False, disable_numparse=True, stralign=None, numalign=None)
+
+
+def discard(folder: Path) -> None:
+    """Remove a folder in one step: a kill meanwhile must not leave half of it under its name."""
     folder = Path(folder)
     if folder.exists():
         trash = folder.with_name(f".trash-{folder.name}-{os.getpid()}")
@@ -56,10 +52,6 @@ def locked(folder: Path, *, alone: bool = False, busy: str = ""):
     """Hold a folder's lock, shared or ``alone``; when a process dies, however it dies, the system lets go.
 
     Waits for its turn, or raises RuntimeError with the words ``busy`` if there are any.
-
-    >>> from experiments.runner import paths
-    >>> with locked(paths.build() / "doctest_lock", alone=True):
-    ...     pass
     """
     try:
         import fcntl  # not on every system; without it a killed command's last run may be trained twice
@@ -80,10 +72,7 @@ _watched = set()
 
 
 def end_with(parent: int) -> None:
-    """Called in a worker: this process ends as soon as its parent has; nothing in the parent itself.
-
-    >>> end_with(os.getpid())
-    """
+    """Called in a worker: this process ends as soon as its parent has; nothing in the parent itself."""
     if os.getpid() == parent:
         return
     if os.getppid() != parent:

@@ -11,8 +11,8 @@ With ``BIF_CLUSTER`` the notebooks are executed here, their runs trained on that
 *Failure.* A notebook is written under a temporary name and moved into ``build/notebooks`` when all of its
 cells have run: behind a failure there is no output, neither a new nor an old one. The others are not started.
 
-*Interruption.* Finished runs are kept in the attempt's folder, ``build/cache/<profile>``, as long as it is
-unfinished, and finished notebooks are not executed again; a new attempt starts from nothing.
+*Interruption.* While a command is unfinished, its finished runs are kept in ``build/cache/<profile>``, and its
+finished notebooks are not executed again; a new command starts from nothing.
 """
 
 import argparse
@@ -26,11 +26,10 @@ from pathlib import Path
 import nbformat
 import pandas as pd
 
-from experiments.runner import board, cluster, paths
-from experiments.runner import scoreboard as paper
-from experiments.runner.attempt import Attempt
+from experiments.runner import cluster, paths, scoreboard
 from experiments.runner.files import discard, locked, write_csv, write_text
 from experiments.runner.progress import Bar
+from experiments.runner.resume import Resumable
 
 KERNEL = "python3"
 METADATA = {"kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": KERNEL},
@@ -38,21 +37,11 @@ METADATA = {"kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "
 
 
 class NotebookFailed(RuntimeError):
-    """A notebook could not be executed to its end; the message holds the cell and its error.
-
-    >>> issubclass(NotebookFailed, RuntimeError)
-    True
-    """
+    """A notebook could not be executed to its end; the message holds the cell and its error."""
 
 
 def select(folder: Path, only: str | None = None) -> list[Path]:
-    """The numbered notebooks of a folder in order, all or those whose numbers ``only`` lists.
-
-    >>> select(paths.notebooks(), "98,99")
-    Traceback (most recent call last):
-    ...
-    ValueError: there is no notebook 98, 99: ...
-    """
+    """The numbered notebooks of a folder in order, all or those whose numbers ``only`` lists, as in ``01,03``."""
     found = {file.name[:2]: file for file in sorted(folder.glob("[0-9][0-9]_*.ipynb"))}
     wanted = [word.strip().zfill(2) for word in only.split(",") if word.strip()] if only else list(found)
     if missing := [number for number in wanted if number not in found]:
@@ -61,10 +50,7 @@ def select(folder: Path, only: str | None = None) -> list[Path]:
 
 
 def check_parameters(notebook: Path, parameters: dict) -> None:
-    """Refuse a notebook that does not declare every parameter it is to be given.
-
-    >>> check_parameters(paths.root() / "README.md", {})
-    """
+    """Refuse a notebook that does not declare every parameter it is to be given."""
     import papermill
 
     known = papermill.inspect_notebook(str(notebook)) if parameters else {}
@@ -74,13 +60,7 @@ def check_parameters(notebook: Path, parameters: dict) -> None:
 
 
 def execute(notebook: Path, output: Path, parameters: dict) -> None:
-    """Execute one notebook; ``output`` exists afterwards only when every cell has run.
-
-    >>> execute(Path("nosuch.ipynb"), paths.build() / "never.ipynb", {})
-    Traceback (most recent call last):
-    ...
-    FileNotFoundError: ...
-    """
+    """Execute one notebook; ``output`` exists afterwards only when every cell has run."""
     import papermill
 
     from experiments.runner.kernels import AsyncSocketKernelManager
@@ -103,13 +83,7 @@ def execute(notebook: Path, output: Path, parameters: dict) -> None:
 
 
 def clean(file: Path) -> nbformat.NotebookNode:
-    """An executed notebook as it is committed: no timings, no injected cell, no widgets, counts from 1.
-
-    >>> node = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1", execution_count=7)])
-    >>> nbformat.write(node, paths.build() / "doctest.ipynb")
-    >>> clean(paths.build() / "doctest.ipynb").cells[0].execution_count
-    1
-    """
+    """An executed notebook as it is committed: no timings, no injected cell, no widgets, counts from 1."""
     node = nbformat.read(file, as_version=4)
     node.cells = [c for c in node.cells if "injected-parameters" not in c.metadata.get("tags", [])]
     node.metadata = nbformat.from_dict(METADATA)
@@ -129,10 +103,7 @@ def clean(file: Path) -> nbformat.NotebookNode:
 
 
 def use_own_kernel() -> None:
-    """Make sure that the kernel ``python3`` is this interpreter, whatever the reader has installed elsewhere.
-
-    >>> use_own_kernel()
-    """
+    """Make sure that the kernel ``python3`` is this interpreter, whatever the reader has installed elsewhere."""
     from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 
     os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"
@@ -170,23 +141,23 @@ def _run(args, parser) -> int:
     numbers = "-".join(["", *(n.name[:2] for n in notebooks)]) if args.only else ""
     folder = paths.build() / "cache" / (args.profile + numbers)
     with locked(folder, alone=True, busy="another command is training here: wait for it, or end it"):
-        attempt = Attempt(folder)
-        if attempt.resumed:
-            print("Resuming an unfinished attempt: its finished runs are not trained again "
+        command = Resumable(folder)
+        if command.resumed:
+            print("Resuming an unfinished command: its finished runs are not trained again "
                   "(make clean forgets them).", flush=True)
         elif smoke:
             discard(paths.results())
             discard(paths.figures())
-        os.environ["BIF_ATTEMPT"] = str(folder)
-        _execute_all(notebooks, parameters, {} if smoke else known_minutes(), attempt=attempt)
+        os.environ["BIF_RESUME"] = str(folder)
+        _execute_all(notebooks, parameters, {} if smoke else known_minutes(), command=command)
         if not smoke and not on_cluster:  # the README's minutes are of one machine
-            record_minutes({n.stem: attempt.seconds(n) / 60 for n in notebooks})
+            record_minutes({n.stem: command.seconds(n) / 60 for n in notebooks})
         finish(smoke)
-        attempt.finish()  # last of all: a kill before it resumes
+        command.finish()  # last of all: a kill before it resumes
     return 0
 
 
-def _execute_all(notebooks, parameters, minutes, *, attempt=None, in_place=False):
+def _execute_all(notebooks, parameters, minutes, *, command=None, in_place=False):
     target = paths.build() / "notebooks"
     target.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch, Bar([n.stem for n in notebooks], minutes, scratch) as bar:
@@ -194,8 +165,8 @@ def _execute_all(notebooks, parameters, minutes, *, attempt=None, in_place=False
         for notebook in notebooks:
             output = target / notebook.name
             bar.begin(notebook.stem)
-            if not (attempt and attempt.done(notebook) and output.exists()):
-                with attempt.clock(notebook) if attempt else contextlib.nullcontext():
+            if not (command and command.done(notebook) and output.exists()):
+                with command.clock(notebook) if command else contextlib.nullcontext():
                     execute(notebook, output, parameters)
             if in_place:
                 write_text(nbformat.writes(clean(output)) + "\n", notebook)
@@ -203,37 +174,23 @@ def _execute_all(notebooks, parameters, minutes, *, attempt=None, in_place=False
 
 
 def finish(smoke: bool) -> None:
-    """Write and print the scoreboard; at full size the README's table follows it.
-
-    >>> finish(True)  # doctest: +ELLIPSIS
-    <BLANKLINE>
-    ...
-    """
+    """Write and print the scoreboard; at full size renew the README's tables."""
     print()
     if smoke:
         print("Toy size: these numbers only show that the path works.\n")
-    print(paper.table(colour=board.wants_colour()))
+    print(scoreboard.table(colour=scoreboard.wants_colour()))
     if not smoke and paths.output() == paths.root():
-        paper.update_readme()
+        scoreboard.update_readme()
 
 
 def known_minutes() -> dict[str, float]:
-    """Minutes a notebook took at full size, from the committed results/timings.csv.
-
-    >>> isinstance(known_minutes(), dict)
-    True
-    """
+    """Minutes that each notebook took at full size, from the committed results/timings.csv."""
     file = paths.root() / "results" / "timings.csv"
     return dict(pd.read_csv(file).itertuples(index=False)) if file.exists() else {}
 
 
 def record_minutes(minutes: dict[str, float]) -> None:
-    """Renew these notebooks' rows of results/timings.csv.
-
-    >>> record_minutes({"01_synthetic": 12.3456})
-    >>> (paths.results() / "timings.csv").read_text().splitlines()[-1]
-    '01_synthetic,12.3'
-    """
+    """Renew these notebooks' rows of results/timings.csv."""
     file = paths.results() / "timings.csv"
     rows = dict(pd.read_csv(file).itertuples(index=False)) if file.exists() else {}
     rows = sorted((rows | {k: round(v, 1) for k, v in minutes.items()}).items())
@@ -241,11 +198,7 @@ def record_minutes(minutes: dict[str, float]) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command line; 0 when everything has run.
-
-    >>> main(["--only", "99"])
-    1
-    """
+    """The command line; 0 when everything has run."""
     parser = argparse.ArgumentParser(prog="python -m experiments.runner.notebooks", description="execute the notebooks")
     parser.add_argument("--profile", choices=["paper", "smoke"], default="paper", help="size of the studies")
     parser.add_argument("--only", help="numbers of notebooks, as in 01,03")

@@ -7,13 +7,26 @@ import numpy as np
 import pandas as pd
 
 from experiments.runner import paths
-from experiments.runner.files import write_csv, write_text
+from experiments.runner.files import markdown, write_csv, write_text
 from experiments.runner.scoreboard import numbers
 
 
 def cell(mean, std=None, paper=None, digits=1) -> str:
     """One cell of a table.
 
+    Parameters
+    ----------
+    mean : float or None
+        Our value; a dash stands for None, NaN or infinity.
+    std : float, optional
+        Its standard deviation over the seeds.
+    paper : float, optional
+        The paper's value.
+    digits : int, default 1
+        How many decimals to print.
+
+    Examples
+    --------
     >>> cell(93.51, 0.92, 84.0), cell(float("nan"), None, 84.0)
     ('93.5 ± 0.9 [84.0]', '- [84.0]')
     """
@@ -24,10 +37,21 @@ def cell(mean, std=None, paper=None, digits=1) -> str:
 
 
 def beside(mean, std, item, *, digits=1, of="value") -> pd.DataFrame:
-    """Our means and standard deviations (rows x columns) with the paper's value of the same row and column.
+    """Our means and standard deviations with the paper's value of the same row and column.
 
-    ``of="std"`` puts the paper's standard deviations beside ours.
+    Parameters
+    ----------
+    mean, std : DataFrame
+        Ours, rows x columns as in the paper's table; ``std`` may be None.
+    item : str
+        The paper's item, such as ``"table1"``.
+    digits : int, default 1
+        How many decimals to print.
+    of : {"value", "std"}, default "value"
+        Which of the paper's numbers to put beside ours.
 
+    Examples
+    --------
     >>> m = pd.DataFrame({"Syn4": [90.0]}, index=["L2X"]); beside(m, m * 0, "table1").loc["L2X", "Syn4"]
     '90.0 ± 0.0 [66.0]'
     """
@@ -38,33 +62,14 @@ def beside(mean, std, item, *, digits=1, of="value") -> pd.DataFrame:
 
 
 def save_table(frame, name) -> pd.DataFrame:
-    """Write ``figures/<name>.csv`` and ``.md``; returns the frame.
-
-    >>> save_table(pd.DataFrame({"a": [1]}, index=["x"]), "doctest").shape
-    (1, 1)
-    """
+    """Write ``figures/<name>.csv`` and ``figures/<name>.md``; returns the frame."""
     write_csv(frame.reset_index(), paths.figures() / f"{name}.csv")
-    write_text(markdown(frame), paths.figures() / f"{name}.md")
+    write_text(markdown(frame) + "\n", paths.figures() / f"{name}.md")
     return frame
 
 
-def markdown(frame) -> str:
-    """A frame as a markdown table, its index first.
-
-    >>> print(markdown(pd.DataFrame({"a": [1]}, index=["x"])).strip())
-    |  | a |
-    |---|---|
-    | x | 1 |
-    """
-    frame = frame.reset_index()
-    header = [("" if str(c) == "index" else str(c)) for c in frame.columns]
-    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    lines += ["| " + " | ".join(str(v) for v in row) + " |" for row in frame.itertuples(index=False)]
-    return "\n".join(lines) + "\n"
-
-
 def show(frame, title=None):
-    """Print a frame whole, as rounded text: what nbval compares must not be HTML.
+    """Print a frame whole, as text: what nbval compares must not be HTML.
 
     >>> show(pd.DataFrame({"a": [1]}, index=["x"]), "A title")
     A title

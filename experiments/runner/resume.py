@@ -1,8 +1,8 @@
 """What an unfinished command has finished, so that an interrupted ``make reproduce`` resumes.
 
-The attempt is a folder: the studies keep their finished runs in it (``BIF_ATTEMPT``), and each notebook has a
-note of the seconds spent on it and, once it has ended, of the code and text it ended with. The folder goes
-when the command ends well, so no finished attempt ever counts for a later one.
+All of it is in one folder: the studies keep their finished runs there (``BIF_RESUME`` names it), and each notebook
+has a note of the seconds spent on it and, once it has ended, of the code and text it ended with. The folder is removed
+when the command ends well: nothing in it ever counts for a later command.
 """
 
 import contextlib
@@ -16,17 +16,8 @@ from experiments.runner import provenance
 from experiments.runner.files import discard, write_text
 
 
-class Attempt:
-    """The folder of one command.
-
-    >>> from experiments.runner import paths
-    >>> attempt = Attempt(paths.build() / "doctest_attempt")
-    >>> with attempt.clock(paths.root() / "LICENSE"):
-    ...     pass
-    >>> attempt.resumed, attempt.done(paths.root() / "LICENSE"), attempt.seconds(paths.root() / "LICENSE")
-    (False, True, 0.0)
-    >>> attempt.finish()
-    """
+class Resumable:
+    """The folder of one command that may be interrupted; ``resumed`` says whether it was there before."""
 
     def __init__(self, folder: Path):
         self.folder, self.resumed = Path(folder), Path(folder).exists()
@@ -67,7 +58,7 @@ class Attempt:
             note(state)
 
     def finish(self) -> None:
-        """All done: nothing of it counts for the next attempt."""
+        """All done: nothing of it counts for the next command."""
         discard(self.folder)
 
     def _file(self, notebook):

@@ -1,8 +1,8 @@
 """The paper's numbers, and the scoreboard of ours against them.
 
-``numbers()`` is the csv shipped with the package: every figure of the paper's tables that can be compared,
-with its item, row and column. A study hands in its values, a row a seed, with ``submit``; ``scoreboard()``
-puts the mean of the seeds beside the paper's value and says how it came out:
+``numbers()`` is the csv beside this file: every figure of the paper's tables that can be compared, with its item,
+row and column. A study hands in its values, one row per seed, with ``submit``; ``scoreboard()`` puts the mean of the
+seeds beside the paper's value and says how it came out:
 
 * ``within``: no further from the paper than two standard errors (``std / sqrt(runs)``), or equal at the
   digits the paper prints;
@@ -16,22 +16,32 @@ Our own presets stand in rows of their own, against the paper's best BIF of that
 and ``bifkit (global)`` in Tables 1 and 2, ``bifkit`` on MNIST. The rows with the paper's names are our reruns
 of what the paper ran.
 
-``python -m experiments.runner.scoreboard`` prints the scoreboard; with ``--readme`` it renews the table in the README.
+``python -m experiments.runner.scoreboard`` prints the scoreboard; with ``--readme`` it renews the README's tables.
 """
 
 import argparse
 import importlib.resources
+import os
 import re
 import sys
 
 import numpy as np
 import pandas as pd
 
-from experiments.runner import board, paths
-from experiments.runner.files import write_csv, write_text
+from experiments.runner import paths
+from experiments.runner.files import markdown, write_csv, write_text
 
 COLUMNS = ["item", "row", "column", "paper", "ours", "std", "runs", "better", "verdict"]
 SUBMITTED = ["item", "row", "column", "seed", "value"]
+ITEMS = {  # the paper's item: its title, our notebook
+    "table1": ("Table 1: MCC x 100 on Syn1-6", "01_synthetic"),
+    "fig2": ("Figure 2: sum of posterior sd, Syn2 and Syn3", "01_synthetic"),
+    "importance_values": ("Supplement: importance values", "01_synthetic"),
+    "table2": ("Table 2: post-hoc accuracy in %", "02_tabular"),
+    "mnist": ("MNIST 3 against 8: post-hoc accuracy", "03_mnist"),
+    "table_privacy_noise": ("Supplement: noise and epsilon", "04_privacy"),
+    "fig_fairness": ("Supplement: levels of fairness", "05_fairness"),
+}
 TOLERANCE = {"table_privacy_noise": ("relative", 0.005), "importance_values": ("absolute", 0.02),
              "fig_fairness": ("absolute", 4.0)}
 PAPER_BIF = {  # our row: the paper's rows it is compared with, the best of each column
@@ -40,10 +50,12 @@ PAPER_BIF = {  # our row: the paper's rows it is compared with, the best of each
     "table2": {"bifkit (local)": ["BIF (local)"], "bifkit (global)": ["BIF (global)"]},
     "mnist": {"bifkit": ["BIF"]},
 }
+MARKS = {"better": ("+", "32"), "within": ("=", "36"), "short": ("-", "31"), "not run": (" ", "90")}  # sign, colour
+UNSPLIT = "studies not split by method"
 
 
 def numbers() -> pd.DataFrame:
-    """The paper's numbers: item, row, column, value, std, better, note, and two of our own columns.
+    """The paper's numbers: item, row, column, value, std, better, note, and two columns of our own.
 
     ``printed`` is the value as text, ``digits`` how many decimals its table prints (100 stands for 100.0 there).
 
@@ -61,43 +73,35 @@ def numbers() -> pd.DataFrame:
 
 
 def targets() -> pd.DataFrame:
-    """The scoreboard's rows without our values: all of the paper's, then ours beside its best BIF.
-
-    >>> frame = targets()
-    >>> frame[(frame["row"] == "bifkit (local)") & (frame["column"] == "Syn4")]["value"].item()
-    84.0
-    """
-    theirs = numbers()
+    """The scoreboard's rows without our values: all of the paper's, then ours beside its best BIF."""
     parts = []
-    for item, part in theirs.groupby("item", sort=False):
-        ours = []
+    for item, part in numbers().groupby("item", sort=False):
         for row, rivals in PAPER_BIF.get(item, {}).items():
             bif = part[part["row"].isin(rivals)]
             if row == "bifkit (global)":  # a global explanation exists only where the paper has one
                 bif = bif[bif["column"].isin(part[part["row"] == "BIF (global)"]["column"])]
-            best = bif.loc[bif.groupby("column", sort=False)["value"].idxmax()]
-            ours.append(best.assign(row=row))
-        parts += [*ours, part]
+            parts.append(bif.loc[bif.groupby("column", sort=False)["value"].idxmax()].assign(row=row))
+        parts.append(part)
     return pd.concat(parts, ignore_index=True)
 
 
 def submit(study: str, frame: pd.DataFrame) -> None:
-    """Hand in a study's values: columns item, row, column, seed, value; kept in results/scores.
+    """Hand in a study's values; kept in ``results/scores/<study>.csv``.
 
-    Rows that the paper does not have are kept there too, but are not on the scoreboard. A value that is
-    missing counts as not run.
-
-    >>> submit("doctest", pd.DataFrame({"item": ["mnist"], "row": ["bifkit"], "column": ["k=1"], "seed": [0],
-    ...                                 "value": [.81]}))
-    >>> (paths.results() / "scores" / "doctest.csv").read_text().splitlines()[1]
-    'mnist,bifkit,k=1,0,0.81'
+    Parameters
+    ----------
+    study : str
+        The study's name.
+    frame : DataFrame
+        Columns item, row, column, seed, value. Rows that the paper does not have are kept too, but are not on
+        the scoreboard. A missing value counts as not run.
     """
     if missing := [c for c in SUBMITTED if c not in frame]:
         raise ValueError(f"{study!r} handed in a frame without {missing}: the scoreboard needs {SUBMITTED}")
     if not str(study).replace("_", "").isalnum():
         raise ValueError(f"the study's name {study!r} becomes a file's name: use letters, digits and _")
-    if unknown := sorted(set(frame["item"]) - set(board.ITEMS)):
-        raise ValueError(f"{study!r} handed in {unknown}: the paper's items are {sorted(board.ITEMS)}")
+    if unknown := sorted(set(frame["item"]) - set(ITEMS)):
+        raise ValueError(f"{study!r} handed in {unknown}: the paper's items are {sorted(ITEMS)}")
     frame = frame[SUBMITTED]
     columns = numbers().groupby("item")["column"].agg(set)
     for item, part in frame.groupby("item"):
@@ -111,11 +115,7 @@ def submit(study: str, frame: pd.DataFrame) -> None:
 
 
 def submitted() -> pd.DataFrame:
-    """All values handed in so far.
-
-    >>> list(submitted())
-    ['item', 'row', 'column', 'seed', 'value']
-    """
+    """All values handed in so far."""
     files = sorted((paths.results() / "scores").glob("*.csv"))
     parts = [pd.read_csv(f, dtype={"item": str, "row": str, "column": str}) for f in files]
     frame = pd.concat([p for p in parts if len(p)] or [pd.DataFrame(columns=SUBMITTED)], ignore_index=True)
@@ -125,10 +125,12 @@ def submitted() -> pd.DataFrame:
 
 
 def scoreboard() -> pd.DataFrame:
-    """The paper's values beside ours with a verdict each; also written to results/scoreboard.csv.
+    """The paper's values beside ours with a verdict each; also written to ``results/scoreboard.csv``.
 
-    >>> list(scoreboard()) == COLUMNS
-    True
+    Returns
+    -------
+    DataFrame
+        One row per number of the paper: item, row, column, paper, ours, std, runs, better, verdict.
     """
     values = submitted().dropna(subset="value")
     values["value"] = values["value"].astype(float)
@@ -141,8 +143,8 @@ def scoreboard() -> pd.DataFrame:
         verdict = judge(t.item, t.value, ours, std, len(got), t.better, t.digits)
         lines.append([t.item, t.row, t.column, t.value, ours, std, len(got), t.better, verdict])
     frame = _figure2(pd.DataFrame(lines, columns=COLUMNS))
-    write_csv(frame.assign(paper=frame["paper"].map(_short), ours=frame["ours"].map(_short),
-                           std=frame["std"].map(_short)), paths.results() / "scoreboard.csv")
+    shown = {c: frame[c].map(lambda v: "" if pd.isna(v) else f"{v:.6g}") for c in ("paper", "ours", "std")}
+    write_csv(frame.assign(**shown), paths.results() / "scoreboard.csv")
     return frame
 
 
@@ -151,8 +153,6 @@ def judge(item: str, paper: float, ours: float, std: float, runs: int, better: s
 
     >>> judge("table1", 84.0, 93.5, .9, 5, "higher"), judge("table1", 93.6, 92.0, 6.4, 5, "higher")
     ('better', 'within')
-    >>> judge("table_privacy_noise", 8.07, 8.0736, float("nan"), 1, "match")
-    'within'
     """
     if not runs or np.isnan(ours):
         return "not run"
@@ -166,59 +166,104 @@ def judge(item: str, paper: float, ours: float, std: float, runs: int, better: s
     error = std / np.sqrt(runs) if np.isfinite(std) else 0.0
     if abs(gap) <= 2 * error or round(ours, digits) == paper:
         return "within"
-    good = gap > 0 if better.startswith("higher") else gap < 0
-    return "better" if good else "short"
+    return "better" if (gap > 0) == better.startswith("higher") else "short"
 
 
 def _figure2(frame):
     """The order of the two sums decides, not their size."""
     here = frame["item"] == "fig2"
     sums = frame[here].set_index("row")["ours"]
-    if sums.notna().all():
-        frame.loc[here, "verdict"] = "within" if sums["Syn3"] > sums["Syn2"] else "short"
-    else:
-        frame.loc[here, "verdict"] = "not run"
+    verdict = "within" if sums["Syn3"] > sums["Syn2"] else "short"
+    frame.loc[here, "verdict"] = verdict if sums.notna().all() else "not run"
     return frame
 
 
-def _short(value):
-    return "" if pd.isna(value) else f"{value:.6g}"
+def _shown():
+    """The scoreboard with the values as text: ``theirs`` as the paper prints it, ``mine`` with as many digits."""
+    frame = scoreboard()
+    theirs = targets()["printed"].tolist()  # the same rows in the same order
+    return frame.assign(theirs=theirs, mine=[digits(v, p) for v, p in zip(frame["ours"], theirs, strict=True)])
 
 
-def printed() -> pd.Series:
-    """The paper's values as they stand there, by item, row and column of the scoreboard.
+def wants_colour(stream=None) -> bool:
+    """Whether to colour: only on a terminal whose reader has not said NO_COLOR."""
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return (stream or sys.stdout).isatty() and not plain
 
-    >>> printed()["table1", "L2X", "Syn4"]
-    '66.0'
+
+def table(*, colour: bool = False, width: int = 118) -> str:
+    """The scoreboard as text for a terminal: one block per item, ``ours/paper`` in a cell, a mark for the verdict.
+
+    Own code, because a table wider than ``width`` must be folded, and its cells coloured, which pandas does not do.
     """
-    return targets().set_index(["item", "row", "column"])["printed"]
-
-
-def table(*, colour: bool = False) -> str:
-    """The scoreboard as text for a terminal.
-
-    >>> table().splitlines()[2]
-    'Table 1: MCC x 100 on Syn1-6'
-    """
-    return board.terminal(scoreboard(), printed(), colour=colour)
+    frame = _shown()
+    lines = ["ours/paper: + better, = within, - short; where ours is missing, it was not run"]
+    for item, part in frame.groupby("item", sort=False):
+        lines += ["", ITEMS[item][0]]
+        cells = {(r.row, r.column): (f"{r.mine}/{r.theirs}{MARKS[r.verdict][0]}", r.verdict)
+                 for r in part.itertuples()}
+        columns, rows = list(dict.fromkeys(part["column"])), list(dict.fromkeys(part["row"]))
+        wide = max(max(len(text) for text, _ in cells.values()), *map(len, columns)) + 1
+        name = max(map(len, rows)) + 1
+        step = max(1, (width - name) // wide)
+        for chunk in (columns[i:i + step] for i in range(0, len(columns), step)):
+            lines.append(" " * name + "".join(c.rjust(wide) for c in chunk))
+            for row in rows:
+                shown = [cells.get((row, c), ("", "not run")) for c in chunk]
+                shown = [f"\x1b[{MARKS[v][1]}m{t.rjust(wide)}\x1b[0m" if colour else t.rjust(wide) for t, v in shown]
+                lines.append(row.ljust(name) + "".join(shown))
+    return "\n".join([*lines, "", f"bifkit's own rows and the figures to match: {counts(own(frame))}"])
 
 
 def readme_table() -> str:
-    """The scoreboard as the README's table.
+    """The scoreboard as the README's table: paper item, notebook, command, paper's value, ours, verdict."""
+    frame, lines = own(_shown()), []
+    for item, (title, notebook) in ITEMS.items():
+        part = frame[frame["item"] == item]
+        group = part["row"].where(~part["item"].isin(["table_privacy_noise", "fig2"]), "")
+        if item == "table2":
+            group = group + ", " + part["column"].str.replace(r"k=\d+", "k=1, 3, 5", regex=True)
+        for name, rows in part.groupby(group, sort=False):
+            ours = [text or "not run" for text in rows["mine"]] if rows["mine"].any() else ["not run"]
+            link, command = "not in this version", ""
+            if (paths.notebooks() / f"{notebook}.ipynb").exists():
+                link, command = f"[{notebook}](notebooks/{notebook}.ipynb)", f"`make reproduce ONLY={notebook[:2]}`"
+            lines.append([title + (f"; {name}" if name else ""), link, command, " / ".join(rows["theirs"]),
+                          " / ".join(ours), counts(rows)])
+    columns = ["paper item", "notebook", "command", "paper", "ours", "verdict"]
+    return markdown(pd.DataFrame(lines, columns=columns).set_index("paper item"))
 
-    >>> readme_table().splitlines()[2].split(" | ")[0]
-    '| Table 1: MCC x 100 on Syn1-6; bifkit (local)'
+
+def own(frame: pd.DataFrame) -> pd.DataFrame:
+    """Our presets' rows, and the items that have none because the paper's value is to be met."""
+    return frame[frame["row"].str.startswith("bifkit") | ~frame["item"].isin(["table1", "table2", "mnist"])]
+
+
+def counts(frame: pd.DataFrame) -> str:
+    """How often each verdict occurs, in words.
+
+    >>> counts(pd.DataFrame({"verdict": ["better", "within", "better"]}))
+    '2 better, 1 within'
     """
-    return board.markdown(scoreboard(), printed())
+    return ", ".join(f"{n} {v}" for v in MARKS if (n := (frame["verdict"] == v).sum()))
+
+
+def digits(value: float, printed: str) -> str:
+    """Our value with as many digits as the paper prints, one at least unless it is whole; empty for none.
+
+    >>> digits(93.46, "84.0"), digits(99.96, "100"), digits(100.0, "100"), digits(float("nan"), "100")
+    ('93.5', '100.0', '100', '')
+    """
+    if pd.isna(value):
+        return ""
+    places = len(printed.partition(".")[2])
+    return f"{value:.{max(places, 0 if value in (float('inf'), round(value, 6) // 1) else 1)}f}"
 
 
 def cpu_minutes() -> pd.DataFrame:
-    """Minutes of one core that the stored runs took: a row a method, the dearest first, a column a notebook.
+    """Minutes of one core that the stored runs took: one row per method, the dearest first, one column per notebook.
 
-    A study belongs to the notebook that gives its ``name=``; a study without methods is the row ``board.UNSPLIT``.
-
-    >>> cpu_minutes().empty or cpu_minutes().sum(axis=1).is_monotonic_decreasing
-    True
+    A study belongs to the notebook that gives its ``name=``; a study without methods is the row ``UNSPLIT``.
     """
     parts = []
     for notebook in sorted(paths.notebooks().glob("[0-9][0-9]_*.ipynb")):
@@ -227,50 +272,64 @@ def cpu_minutes() -> pd.DataFrame:
                 runs = pd.read_csv(file, usecols=lambda column: column in ("method", "seconds"))
                 parts.append(runs.reindex(columns=["method", "seconds"]).assign(notebook=notebook.name[:2]))
     runs = pd.concat(parts or [pd.DataFrame(columns=["method", "seconds", "notebook"])])
-    minutes = runs.fillna({"method": board.UNSPLIT}).dropna().pivot_table("seconds", "method", "notebook", "sum") / 60
+    runs = runs.fillna({"method": UNSPLIT}).dropna()
+    minutes = runs.pivot_table("seconds", "method", "notebook", "sum") / 60
     return minutes.loc[minutes.sum(axis=1).sort_values(ascending=False, kind="stable").index]
 
 
-def timings_table() -> str:
-    """The README's two tables: minutes a notebook at full size (results/timings.csv), core minutes a method.
+def costs(minutes: pd.DataFrame, most: int = 8) -> str:
+    """The README's table of what each method costs (``cpu_minutes``), the ``most`` dearest methods by name.
 
-    >>> timings_table().splitlines()[0]
-    '| notebook | minutes |'
+    >>> print(costs(pd.DataFrame({"01": [9.0, 2.04, 1.0]}, index=["INVASE", "bifkit", "LIME"]), most=1))
+    | minutes of one core | 01 | all |
+    |-----------------------|------|-------|
+    | INVASE | 9.0 | 9.0 |
+    | 2 others | 3.0 | 3.0 |
+    | all | 12.0 | 12.0 |
     """
+    named = minutes.drop(index=UNSPLIT, errors="ignore")
+    rows = dict(named.head(most).iterrows())
+    if len(named) > most:
+        rows[f"{len(named) - most} others"] = named.iloc[most:].sum(min_count=1)
+    if UNSPLIT in minutes.index:
+        rows[UNSPLIT] = minutes.loc[UNSPLIT]
+    rows["all"] = minutes.sum(min_count=1)
+    frame = pd.DataFrame(rows, index=minutes.columns).T.rename_axis("minutes of one core")
+    frame = frame.assign(all=frame.sum(axis=1))
+    return markdown(frame.map(lambda v: "" if pd.isna(v) else f"{v:.1f}"))
+
+
+def timings_table() -> str:
+    """The README's two tables: minutes of each notebook at full size (results/timings.csv), of each method."""
     file = paths.results() / "timings.csv"
-    minutes = pd.read_csv(file) if file.exists() else pd.DataFrame({"notebook": [], "minutes": []})
-    lines = [f"| {name} | {value:.1f} |" for name, value in minutes.itertuples(index=False)]
+    minutes = dict(pd.read_csv(file).itertuples(index=False)) if file.exists() else {}
+    rows = {name: f"{value:.1f}" for name, value in minutes.items()}
     for what, part in {"the paper's items, 00 to 05": range(6), "beyond the paper, 06 to 09": range(6, 10),
                        "all": range(100)}.items():
-        total = sum(value for name, value in minutes.itertuples(index=False) if int(name[:2]) in part)
-        lines.append(f"| **{what}** | **{total:.1f}** |")
-    return "\n".join(["| notebook | minutes |", "|---|---|", *lines, "", board.costs(cpu_minutes())])
+        rows[f"**{what}**"] = f"**{sum(v for name, v in minutes.items() if int(name[:2]) in part):.1f}**"
+    table = markdown(pd.DataFrame({"minutes": rows}).rename_axis("notebook"))
+    return f"{table}\n\n{costs(cpu_minutes())}"
 
 
 def speed_table() -> str:
-    """The README's table of what notebook 09 promises and measures (figures/bench.md).
-
-    >>> speed_table()
-    ''
-    """
+    """The README's table of what notebook 09 promises and measures (figures/bench.md)."""
     file = paths.figures() / "bench.md"
     return file.read_text(encoding="utf-8").strip() if file.exists() else ""
 
 
 def update_readme() -> bool:
-    """Renew the README's tables between ``<!-- scoreboard -->``, ``timings``, ``speed`` and their ends.
+    """Renew the README's tables, each between ``<!-- name -->`` and ``<!-- /name -->``.
 
-    False when there is no place for the scoreboard.
-
-    >>> update_readme()
-    False
+    Returns
+    -------
+    bool
+        False when there is no place for the scoreboard; then nothing is written.
     """
     file = paths.output() / "README.md"
     text = file.read_text(encoding="utf-8") if file.exists() else ""
     for name, content in (("speed", speed_table), ("timings", timings_table), ("scoreboard", readme_table)):
         begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-        there = begin in text and end in text
-        if there:
+        if there := begin in text and end in text:
             head, rest = text.split(begin, 1)
             text = f"{head}{begin}\n{content()}\n{end}{rest.split(end, 1)[1]}"
     if there:
@@ -279,16 +338,11 @@ def update_readme() -> bool:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """``python -m experiments.runner.scoreboard [--readme]``.
-
-    >>> main(["--readme"])
-    README.md has no <!-- scoreboard --> ... <!-- /scoreboard --> to fill
-    1
-    """
+    """``python -m experiments.runner.scoreboard [--readme]``."""
     parser = argparse.ArgumentParser(prog="python -m experiments.runner.scoreboard", description="the scoreboard")
-    parser.add_argument("--readme", action="store_true", help="renew the table in README.md")
+    parser.add_argument("--readme", action="store_true", help="renew the tables in README.md")
     if not parser.parse_args(argv).readme:
-        print(table(colour=board.wants_colour()))
+        print(table(colour=wants_colour()))
     elif not update_readme():
         print("README.md has no <!-- scoreboard --> ... <!-- /scoreboard --> to fill")
         return 1

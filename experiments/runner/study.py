@@ -1,20 +1,19 @@
-"""A grid of independent runs becomes one tidy frame, a row a run.
+"""A grid of independent runs becomes one tidy frame, one row per run.
 
 A study is an importable function and a list of dicts, its grid. ``run`` has two modes:
 
 * ``recompute=False`` reads ``results/<name>.csv`` and returns the rows of this grid; nothing is trained.
-* ``recompute=True`` trains the whole grid in parallel (joblib, one thread a worker) and writes the csv: on the
+* ``recompute=True`` trains the whole grid in parallel (joblib, one thread per worker) and writes the csv: on the
   cores of this machine, or on the Dask cluster that ``BIF_CLUSTER`` names, with the same rows.
 
 A row holds the grid's parameters, what the function returned, ``seconds``, ``peak_mb`` and ``error`` (empty
 when all went well). Both modes return what the csv says, so a frame is the same whether it was trained a
 second or a year ago.
 
-*Interruptions.* Each finished run is kept by ``joblib.Memory`` until the attempt it belongs to has ended: a
-kill at any moment costs only the runs under way. The attempt is the call of ``run`` or, within ``make
-reproduce``, the whole command (``BIF_ATTEMPT`` names its folder). The key of a kept run is the function, the
-parameters, the source of this repository and the versions of the packages: edited code never meets results of
-its past.
+*Interruptions.* Each finished run is kept in a JSON file until its command has ended: a kill at any moment costs
+only the runs under way. The command is the call of ``run`` or, within ``make reproduce``, the whole of it
+(``BIF_RESUME`` names the folder). A kept run is found by its key: the function, the parameters, the source of this
+repository and the versions of the packages, so that edited code never meets results of its past.
 
 *Failures.* A failing run is recorded with its error and stops no other; in the end ``StudyFailed`` names it.
 A run whose data set is absent (an exception class named ``DataUnavailable``) is recorded as ``not run: ...``
@@ -26,26 +25,26 @@ the numbers depend neither on the number of workers nor on what a worker did bef
 
 import contextlib
 import ctypes
-import functools
+import hashlib
 import json
 import logging
 import os
 import sys
 import time
 import warnings
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import joblib
 import pandas as pd
 import torch
-from joblib.externals.loky.process_executor import TerminatedWorkerError
 from threadpoolctl import threadpool_limits
 
-from bifkit.evaluation.diagnostics import FitWarning
-from bifkit.optim import flushed
+from bifkit.evaluation import FitWarning
+from bifkit.training import flush_denormals
 from data_prep.seeding import seed_all
 from experiments.runner import paths, provenance, rows
-from experiments.runner.files import discard, end_with, locked
+from experiments.runner.files import discard, end_with, locked, write_text
 from experiments.runner.progress import Progress
 from experiments.runner.rows import NOT_RUN
 
@@ -53,21 +52,28 @@ log = logging.getLogger(__name__)
 
 
 class StudyFailed(RuntimeError):
-    """Some runs of a study failed; the message names them and the csv holds their errors.
-
-    >>> issubclass(StudyFailed, RuntimeError)
-    True
-    """
+    """Some runs of a study failed; the message names them and the csv holds their errors."""
 
 
 def run(function, grid, *, name, recompute=False, workers=None) -> pd.DataFrame:
-    """Train (``recompute=True``) or replay (the default) the runs of ``grid``, a row a run, in its order.
+    """Train or replay the runs of ``grid``: one row per run, in its order.
 
-    ``function`` is importable and takes a grid row's keys as keyword arguments; it returns a flat dict of
-    scores. ``workers`` are processes of this machine: give it to stay here in any case (to measure time, say).
-    Without it the runs go to the cluster ``BIF_CLUSTER`` or, as a rule, to ``BIF_WORKERS`` or as many processes
-    as there are cores.
+    Parameters
+    ----------
+    function : callable
+        One run: importable, takes the keys of a grid row as keyword arguments, returns a flat dict of scores.
+    grid : list of dict
+        The parameters of each run: numbers, text, or lists and dicts of these.
+    name : str
+        The study's name; its rows are in ``results/<name>.csv``.
+    recompute : bool, default False
+        Train every run now. The default reads the csv and trains nothing.
+    workers : int, optional
+        Processes of this machine: give it to stay here in any case (to measure time, say). Without it the runs
+        go to the cluster ``BIF_CLUSTER`` or, as a rule, to ``BIF_WORKERS`` processes, or one for each core.
 
+    Examples
+    --------
     >>> from experiments.runner.study import toy
     >>> grid = [{"seed": seed, "size": 3} for seed in (0, 1)]
     >>> trained = run(toy, grid, name="doctest", recompute=True, workers=1)
@@ -77,10 +83,10 @@ def run(function, grid, *, name, recompute=False, workers=None) -> pd.DataFrame:
     grid = rows.checked(function, grid, name)
     if not recompute:
         return rows.replay(grid, name)
-    started, cache, code = time.monotonic(), _cache(name), provenance.fingerprint()
+    started, folder, code = time.monotonic(), _folder(name), provenance.fingerprint()
     keys = [_key(function, row, code) for row in grid]
-    with _pool(function, cache, workers) as (work, about):
-        found = _train(function, keys, cache, work, name)
+    with _pool(function, folder, workers) as (work, about):
+        found = _train(keys, folder, work, name)
     outcomes = [found[key] for key in keys]
     rows.store(grid, outcomes, name)
     minutes = round((time.monotonic() - started) / 60, 2)
@@ -91,68 +97,75 @@ def run(function, grid, *, name, recompute=False, workers=None) -> pd.DataFrame:
         raise StudyFailed(f"{len(failed)} of {len(grid)} runs of the study {name!r} failed (their errors: "
                           f"results/{name}.csv; the finished runs are kept, run it again):\n"
                           + "\n".join(failed[:10]))
-    if not os.environ.get("BIF_ATTEMPT"):
-        discard(cache)
+    if not os.environ.get("BIF_RESUME"):
+        discard(folder)
     return rows.replay(grid, name)
 
 
-def spot_check(function, params, frame, *, score, tolerance=0.02, scale=1.0, unavailable=()) -> str:
-    """Train one stored run again, here and now, and assert that it agrees with its row of ``frame``.
+def spot_check(function, params, frame, *, score, tolerance=0.02, scale=1.0) -> str:
+    """Train one stored run again, here and now, and assert that it agrees with its row.
 
-    Agreement is ``|live - stored| <= tolerance * scale``: machines differ in their last digits and training
-    amplifies that; ``scale`` is 100 for a score in percent. Where the data set is absent (``DataUnavailable``
-    or one of the exceptions in ``unavailable``) the line is the same, so that a notebook's output is too, and
-    the log says "skipped"; so it is within ``make reproduce``, which has just trained the stored row itself.
+    It is skipped where the data set is absent, and within ``make reproduce``, which has just trained the row.
 
+    Parameters
+    ----------
+    function : callable
+        The study's run.
+    params : dict
+        The parameters of one run.
+    frame : DataFrame
+        The study's rows, as ``run`` returns them.
+    score : str
+        The column to compare.
+    tolerance : float, default 0.02
+        How far apart the two may be: machines differ in their last digits, and training amplifies that.
+    scale : float, default 1
+        The unit of ``tolerance``: 100 for a score in percent.
+
+    Returns
+    -------
+    str
+        That the live run agrees with the stored row, or that it was skipped and why.
+
+    Examples
+    --------
     >>> from experiments.runner.study import run, toy
     >>> params = {"seed": 0, "size": 3}
     >>> frame = run(toy, [params], name="doctest_spot", recompute=True, workers=1)
     >>> spot_check(toy, params, frame, score="mean")
     'spot check seed 0 / size 3: the live run agrees with the stored row'
     """
-    what = f"spot check {rows.describe(params)}"
-    line = f"{what}: the live run agrees with the stored row"
-    stored = rows.find(frame, params)
+    what, stored = f"spot check {rows.describe(params)}", rows.find(frame, params)
+    if stored["error"].startswith(NOT_RUN):
+        return f"{what}: skipped: the stored run was not run: {stored['error'].removeprefix(NOT_RUN)}"
     if stored["error"]:
-        if not stored["error"].startswith(NOT_RUN):
-            raise AssertionError(f"{what}: the stored run failed: {stored['error']}")
-        log.warning("skipped: %s: %s", line, stored["error"])
-        return line
-    if os.environ.get("BIF_ATTEMPT"):
-        log.info("skipped: %s: this command has trained it", line)
-        return line
+        raise AssertionError(f"{what}: the stored run failed: {stored['error']}")
+    if os.environ.get("BIF_RESUME"):
+        return f"{what}: skipped: this command has just trained the stored row itself"
     try:
         live = _measured(function, _key(function, params, ""))[score]
     except Exception as error:
-        if _absent(error) or isinstance(error, tuple(unavailable)):
-            log.warning("skipped: %s: %s", line, error)
-            return line
-        raise
+        if not _absent(error):
+            raise
+        return f"{what}: skipped: {_words(error)}"
     if not abs(float(live) - float(stored[score])) <= tolerance * scale:
         raise AssertionError(f"{what}: {score} is {live} live but {stored[score]} in the stored row, "
                              f"more than {tolerance * scale:g} apart: recompute the study, or mend the code")
-    return line
+    return f"{what}: the live run agrees with the stored row"
 
 
 def toy(*, seed: int, size: int) -> dict:
-    """The smallest run there is, for examples and tests.
-
-    >>> sorted(toy(seed=0, size=3))
-    ['mean', 'size_squared']
-    """
+    """The smallest run there is, for examples and tests."""
     return {"mean": float(seed_all("toy", seed).normal(size=size).mean()), "size_squared": size**2}
 
 
-def _train(function, keys, cache, work, name):
+def _train(keys, folder, work, name):
     """The outcome of each key: kept from before, or of a run now."""
-    kept = _kept(cache)
-    with locked(cache, alone=True):  # a killed command's last workers may still be storing their runs
-        kept.check_call_in_cache(None, "")  # writes joblib's note on our code before workers race for it
-        outcomes = {key: kept(functools.partial(_measured, function, key), key) for key in keys
-                    if kept.check_call_in_cache(None, key)}
+    with locked(folder, alone=True):  # a killed command's last workers may still be storing their runs
+        outcomes = {key: kept for key in keys if (kept := _kept(folder, key))}
     todo = [key for key in keys if key not in outcomes]
     progress = Progress(name, len(keys), len(todo))
-    with locked(cache):
+    with locked(folder):
         died = []
         for key, outcome in work(todo):
             if outcome is None:
@@ -169,7 +182,7 @@ def _train(function, keys, cache, work, name):
 
 
 @contextlib.contextmanager
-def _pool(function, cache, workers):
+def _pool(function, folder, workers):
     """How the runs of some keys are done, ``work(keys)``, and what provenance says of it.
 
     ``work`` yields (key, outcome) as runs end, and (key, None) when the process died that had it.
@@ -178,52 +191,43 @@ def _pool(function, cache, workers):
         from experiments.runner import cluster  # only here: Dask is an extra
         with cluster.connected(where, function.__module__) as client:
             def there(keys):
-                for key, outcome in cluster.outcomes(client, _told, function, keys):
-                    if outcome and not outcome["error"]:
-                        _kept(cache)(lambda o=outcome: o, key)
+                for key, outcome in cluster.outcomes(client, _outcome, function, keys):
+                    _keep(folder, key, outcome)
                     yield key, outcome
             yield there, cluster.about(client)
         return
     workers = int(workers or os.environ.get("BIF_WORKERS") or joblib.cpu_count())
 
     def here(keys):
-        left, tasks = dict.fromkeys(keys), (joblib.delayed(_attempt)(cache, function, k, os.getpid()) for k in keys)
+        left, tasks = dict.fromkeys(keys), (joblib.delayed(_worker)(folder, function, k, os.getpid()) for k in keys)
         with joblib.parallel_config(backend="loky", n_jobs=workers, inner_max_num_threads=1):
             try:
                 for key, outcome in joblib.Parallel(return_as="generator_unordered", batch_size=1)(tasks):
                     del left[key]
                     yield key, outcome
-            except TerminatedWorkerError:
+            except BrokenProcessPool:
                 pass
         yield from ((key, None) for key in left)
 
     yield here, {"workers": workers}
 
 
-def _kept(cache):
-    """What stores and finds the outcome ``make()`` of a key."""
-    return joblib.Memory(cache, verbose=0).cache(_outcome, ignore=["make"])
-
-
-def _outcome(make, key):
-    return make()
-
-
-def _attempt(cache, function, key, parent):
+def _worker(folder, function, key, parent):
     """In a worker of this machine: one run, kept when it ends well."""
-    with locked(cache):
+    with locked(folder):
         end_with(parent)
-        return key, _told(function, key, _kept(cache))
+        outcome = _outcome(function, key)
+        _keep(folder, key, outcome)
+        return key, outcome
 
 
-def _told(function, key, kept=_outcome):
-    """The outcome of one run, with its error in words if it failed."""
+def _outcome(function, key):
+    """What ``_measured`` gives, or the error in words if the run failed."""
     try:
-        return kept(functools.partial(_measured, function, key), key)
+        return _measured(function, key)
     except Exception as error:
         log.debug("a run failed", exc_info=True)
-        text = " ".join(f"{type(error).__name__}: {error}".split()).replace(str(paths.root()), ".")
-        return {"error": NOT_RUN + text if _absent(error) else text}
+        return {"error": NOT_RUN + _words(error) if _absent(error) else _words(error)}
 
 
 def _measured(function, key):
@@ -234,7 +238,7 @@ def _measured(function, key):
     _reset_peak()
     start = time.perf_counter()
     try:
-        with threadpool_limits(1), flushed(), warnings.catch_warnings():
+        with threadpool_limits(1), flush_denormals(), warnings.catch_warnings():
             warnings.simplefilter("ignore", FitWarning)  # advice for one fit; a study's table shows what came of it
             scores = function(**params)
     finally:
@@ -249,15 +253,15 @@ def _measured(function, key):
 
 
 def _reset_peak():
+    """Forget this process' peak memory so far, where the system can."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)  # glibc: what earlier runs of this process have freed must hide nothing
-    try:
+    with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")  # Linux: VmHWM starts again from the present size
-    except OSError:
-        pass
 
 
 def _peak_mb():
+    """Peak memory of this process in megabytes."""
     try:
         line = next(x for x in open("/proc/self/status") if x.startswith("VmHWM"))
         return round(int(line.split()[1]) / 1024, 1)
@@ -268,13 +272,42 @@ def _peak_mb():
 
 
 def _key(function, row, code):
+    """What a run depends on, as JSON text: function, parameters, and ``code``, the hash of source and versions."""
     name = f"{function.__module__}.{function.__qualname__}"
     return json.dumps({"function": name, "params": row, "code": code})
 
 
-def _cache(name):
-    return Path(os.environ.get("BIF_ATTEMPT") or paths.build() / "cache" / "single") / name
+def _folder(name):
+    """Where the finished runs of a study are kept until its command has ended."""
+    return Path(os.environ.get("BIF_RESUME") or paths.build() / "cache" / "single") / name
+
+
+def _file(folder, key):
+    """The file of one finished run."""
+    return folder / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
+
+
+def _keep(folder, key, outcome):
+    """Store the outcome of a run that ended well."""
+    if outcome and not outcome["error"]:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(json.dumps({"key": key, "outcome": outcome}), _file(folder, key))
+
+
+def _kept(folder, key):
+    """The stored outcome of a run, or None: a damaged file counts as not there."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        found = json.loads(_file(folder, key).read_text(encoding="utf-8"))
+        if found["key"] == key and found["outcome"]["error"] == "":
+            return found["outcome"]
+    return None
+
+
+def _words(error):
+    """An error as one line, without the path of this machine."""
+    return " ".join(f"{type(error).__name__}: {error}".split()).replace(str(paths.root()), ".")
 
 
 def _absent(error):
+    """Whether a data set is missing; data_prep's exception is known by its name."""
     return any(c.__name__ == "DataUnavailable" for c in type(error).__mro__)

@@ -1,6 +1,6 @@
 """Runs for the test of the cluster, whose workers import them, and a client that the test can kill.
 
-Workers are told apart by their process; a run leaves a line ``seed pid`` in the file ``RUNS_LOG`` when it begins.
+Workers are known by their process; a run leaves a line ``seed pid`` in the file ``RUNS_LOG`` when it begins.
 """
 
 import os
@@ -64,7 +64,7 @@ def moody(*, kind, seed):
 
 def client(folder, address, grid):
     """A process of its own that runs a study on the cluster."""
-    os.environ.update(BIF_OUTPUT=str(folder), BIF_ATTEMPT=str(Path(folder) / "attempt"), BIF_CLUSTER=address,
+    os.environ.update(BIF_OUTPUT=str(folder), BIF_RESUME=str(Path(folder) / "kept"), BIF_CLUSTER=address,
                       BIF_CLUSTER_WAIT="60")
     from experiments.runner import provenance, study
     provenance.fingerprint = lambda: PINNED

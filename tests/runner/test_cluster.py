@@ -112,7 +112,7 @@ def test_same_rows_as_on_one_machine(address, output, monkeypatch):
     assert_same_rows(frame, grid)  # workers=1 stays here although there is a cluster
     assert {pid for _, pid in runs.begun(output)[6:]} == {os.getpid()}
     study.run(runs.held, grid, name="there", recompute=True)
-    assert len(runs.begun(output)) == 18  # a new attempt trains anew
+    assert len(runs.begun(output)) == 18  # a new command trains anew
 
 
 def test_a_killed_worker_loses_nothing(on, output):
@@ -139,23 +139,23 @@ def test_a_killed_client_keeps_what_had_ended(address, output, monkeypatch, proc
     process.start()
 
     def kept():
-        return {p.parent.name for p in (output / "attempt").rglob("output.pkl")}
+        return list((output / "kept" / "killed").glob("[!.]*.json"))
 
     until(lambda: len(kept()) == 3 and len(runs.begun(output)) == 5)
     os.kill(process.pid, signal.SIGKILL)
     process.join()
     assert not (paths.results() / "killed.csv").exists()
     (output / "open").touch()
-    monkeypatch.setenv("BIF_ATTEMPT", str(output / "attempt"))
+    monkeypatch.setenv("BIF_RESUME", str(output / "kept"))
     monkeypatch.setenv("BIF_CLUSTER", address)
     frame = study.run(runs.held, grid, name="killed", recompute=True)
     again = [seed for seed, _ in runs.begun(output)[5:]]
     assert sorted(again) == [3, 4, 5, 6]  # two were under way, two had not begun
-    monkeypatch.delenv("BIF_ATTEMPT")
+    monkeypatch.delenv("BIF_RESUME")
     assert_same_rows(frame, grid)
 
 
-def test_what_fails_or_kills_is_told_and_stops_no_other(on, monkeypatch):
+def test_what_fails_or_kills_is_named_and_stops_no_other(on, monkeypatch):
     kinds = ["good", "dies", "nested", "fails", "absent", "good"]
     grid = [{"kind": kind, "seed": i} for i, kind in enumerate(kinds)]
     with pytest.raises(study.StudyFailed, match="2 of 6 runs.*\n  dies / seed 1: the process of this run died"):
@@ -190,7 +190,7 @@ def test_a_worker_must_have_the_same_source(on, monkeypatch):
     monkeypatch.setattr(provenance, "fingerprint", lambda: "other source")
     with pytest.raises(cluster.ClusterUnavailable, match="^a worker has other source or packages than this command"):
         study.run(study.toy, [{"seed": 0, "size": 3}], name="other", recompute=True)
-    monkeypatch.setattr(cluster, "_check", lambda *_: None)  # a worker that joins when the door is behind us
+    monkeypatch.setattr(cluster, "_check", lambda *_: None)  # a worker that joins after the first check
     with pytest.raises(cluster.ClusterUnavailable, match="^a worker has other source or packages than this command"):
         study.run(study.toy, [{"seed": 0, "size": 3}], name="other", recompute=True)
 
@@ -239,12 +239,15 @@ def test_the_example_for_a_batch_queue_is_a_script():
     assert done.returncode == 1 and "submit this script: sbatch examples/cluster_slurm.sh" in done.stderr
 
 
-def test_when_all_workers_have_gone_the_client_gives_up(monkeypatch):
-    class Empty:
-        closed = threading.Event()
-        ncores = staticmethod(dict)
-        close = staticmethod(closed.set)
+def test_when_all_workers_have_gone_the_client_gives_up(output, monkeypatch):
+    monkeypatch.setattr(cluster, "GONE", 0.5)
+    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=False, protocol="tcp", **HERE) as local:
+        monkeypatch.setenv("BIF_CLUSTER", local.scheduler_address)
 
-    monkeypatch.setattr(cluster, "GONE", 0.1)
-    with cluster._watched(Empty):
-        assert Empty.closed.wait(30)
+        def leave():
+            until(lambda: runs.begun(output))
+            local.scale(0)
+            (output / "open").touch()  # the worker, a thread here, ends with its run
+
+        with meanwhile(leave), pytest.raises(cluster.ClusterUnavailable, match="for 0.5 s all of its workers"):
+            study.run(runs.held, held(output, range(3), gate="open"), name="left", recompute=True)

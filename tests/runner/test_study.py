@@ -1,7 +1,6 @@
-"""The runner: same numbers however it is run, failures told, kills survived."""
+"""The runner: same numbers however it is run, failures named, kills survived."""
 
 import json
-import logging
 import os
 import random
 import signal
@@ -119,7 +118,7 @@ def test_a_run_that_kills_its_process_is_found(monkeypatch):
 
 
 def test_a_failed_study_keeps_its_finished_runs_but_edited_code_does_not(output, monkeypatch):
-    monkeypatch.setenv("BIF_ATTEMPT", str(output / "attempt"))
+    monkeypatch.setenv("BIF_RESUME", str(output / "kept"))
     study.run(runs.logged, SEEDS, name="kept", recompute=True, workers=1)
     study.run(runs.logged, SEEDS, name="kept", recompute=True, workers=1)
     assert (output / "log").read_text().split() == list("0123")
@@ -167,7 +166,7 @@ def test_progress_goes_to_the_named_file_and_nowhere_else(output, monkeypatch, c
     assert capfd.readouterr() == ("", "")
 
 
-def test_spot_check(caplog, monkeypatch, tmp_path):
+def test_spot_check(monkeypatch, tmp_path):
     params = {"seed": 1, "width": 16}
     frame = study.run(runs.train, [params], name="spot", recompute=True, workers=1)
     line = "spot check seed 1 / width 16: the live run agrees with the stored row"
@@ -175,22 +174,42 @@ def test_spot_check(caplog, monkeypatch, tmp_path):
     with pytest.raises(AssertionError, match="more than 0.02 apart"):
         study.spot_check(runs.train, params, frame.assign(loss=frame["loss"] + 0.021), score="loss")
     assert study.spot_check(runs.train, params, frame.assign(loss=frame["loss"] + 1.9), score="loss", scale=100)
-    monkeypatch.setenv("BIF_ATTEMPT", str(tmp_path))  # make reproduce: the row is its own, a moment old
-    assert study.spot_check(runs.train, params, frame.assign(loss=9.9), score="loss") == line
-    monkeypatch.delenv("BIF_ATTEMPT")
     with pytest.raises(ValueError, match="0 stored rows"):
         study.spot_check(runs.train, {"seed": 5}, frame, score="loss")
-    absent, failed = {"kind": "absent", "seed": 0}, {"kind": "fails", "seed": 0}
-    stored = pd.DataFrame([{**absent, "score": 0.5, "error": ""}, {**failed, "score": 0.5, "error": ""}])
-    with caplog.at_level(logging.WARNING):
-        line = study.spot_check(runs.mixed, absent, stored, score="score")
-    assert line.endswith("the live run agrees with the stored row") and "skipped" in caplog.text
-    assert study.spot_check(runs.mixed, absent, stored.assign(error="not run: no data"), score="score") == line
+    failed = {"kind": "fails", "seed": 0}
+    stored = pd.DataFrame([{**failed, "score": 0.5, "error": ""}])
     with pytest.raises(RuntimeError, match="on\npurpose"):
         study.spot_check(runs.mixed, failed, stored, score="score")
-    assert study.spot_check(runs.mixed, failed, stored, score="score", unavailable=[RuntimeError])
     with pytest.raises(AssertionError, match="the stored run failed"):
         study.spot_check(runs.mixed, failed, stored.assign(error="boom"), score="score")
+
+
+def test_a_spot_check_that_ran_nothing_says_so_and_why(monkeypatch, tmp_path):
+    absent = {"kind": "absent", "seed": 0}
+    stored = pd.DataFrame([{**absent, "score": 0.5, "error": ""}])
+    start = "spot check absent / seed 0: skipped: "
+    assert study.spot_check(runs.mixed, absent, stored, score="score") == \
+        start + "DataUnavailable: the data set is not here: make data"
+    assert study.spot_check(runs.mixed, absent, stored.assign(error="not run: no data"), score="score") == \
+        start + "the stored run was not run: no data"
+    monkeypatch.setenv("BIF_RESUME", str(tmp_path))  # make reproduce: the row is its own, a moment old
+    assert study.spot_check(runs.mixed, absent, stored, score="score") == \
+        start + "this command has just trained the stored row itself"
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"key": 1}', "null", "\x00", '"', '{"key": %s, "outcome": [1]}'])
+def test_a_damaged_file_counts_as_not_there(output, monkeypatch, damage):
+    monkeypatch.setenv("BIF_RESUME", str(output / "kept"))
+    study.run(runs.logged, SEEDS[:2], name="damaged", recompute=True, workers=1)
+    first, second = sorted((output / "kept" / "damaged").glob("[!.]*.json"))
+    whole = first.read_text()
+    first.write_text(damage.replace("%s", json.dumps(json.loads(whole)["key"])))
+    frame = study.run(runs.logged, SEEDS[:2], name="damaged", recompute=True, workers=1)
+    assert len((output / "log").read_text().split()) == 3 and frame["score"].tolist() == [0.0, 0.1]
+    assert json.loads(first.read_text())["key"] == json.loads(whole)["key"]  # trained again, and kept
+    second.write_text(first.read_text())  # another run's file under this name
+    study.run(runs.logged, SEEDS[:2], name="damaged", recompute=True, workers=1)
+    assert len((output / "log").read_text().split()) == 4
 
 
 SCRIPT = """
@@ -205,7 +224,7 @@ study.run(study_runs.logged, grid, name="killed", recompute=True, workers={worke
 
 def test_three_kills_and_the_fourth_finishes(output, monkeypatch):
     """SIGKILL of the process group at random moments: no finished run begins again, no half-written file."""
-    monkeypatch.setenv("BIF_ATTEMPT", str(output / "attempt"))
+    monkeypatch.setenv("BIF_RESUME", str(output / "kept"))
     dice, log = random.Random(7), output / "log"
 
     def command(workers):
@@ -214,10 +233,9 @@ def test_three_kills_and_the_fourth_finishes(output, monkeypatch):
     def begun():
         return log.read_text().split() if log.exists() else []
 
-    def finished():  # the runs that joblib holds: their parameters, as it noted them beside the result
-        notes = [p.with_name("metadata.json") for p in (output / "attempt").rglob("output.pkl")]
-        keys = [json.loads(n.read_text())["input_args"]["key"] for n in notes]
-        return {str(json.loads(k.strip("'"))["params"]["seed"]) for k in keys}
+    def finished():
+        return {str(json.loads(json.loads(file.read_text())["key"])["params"]["seed"])
+                for file in (output / "kept" / "killed").glob("[!.]*.json")}
 
     for workers in (1, 2, 1):
         process, before = subprocess.Popen(command(workers), start_new_session=True), len(begun())
