@@ -1,6 +1,8 @@
 # One command each; every target makes .venv from the pins when it is absent or out of date. `make help` lists them.
 
-PYTHON ?= $(shell for p in python3.11 python3; do $$p -c '' 2>/dev/null && { echo $$p; break; }; done)
+# The committed numbers are of Python 3.11; any newer one that the pins install on does.
+PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 PROFILE ?= paper
 TORCH ?=
 CLUSTER ?=
@@ -19,9 +21,7 @@ export BIF_DATA_MIRROR
 endif
 
 export JUPYTER_PREFER_ENV_PATH = 1
-# Linux: freed memory is kept for the next batch; given back, it would have to be paged in again at every step.
-KEEP_MEMORY = MALLOC_TRIM_THRESHOLD_=1000000000 MALLOC_MMAP_THRESHOLD_=1000000000 MALLOC_TOP_PAD_=67108864
-ONE_THREAD = OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(KEEP_MEMORY)
+ONE_THREAD = OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 NO_DOWNLOADS = BIF_OFFLINE=1
 JOBS ?= 2
 SMOKE = 00,01
@@ -38,7 +38,7 @@ NEEDS_09 = none
 comma := ,
 DATA = $(filter-out none,$(if $(ONLY),$(sort $(foreach n,$(subst $(comma), ,$(ONLY)),$(or $(NEEDS_$n),all))),all))
 
-.PHONY: help setup reproduce test unit nbval smoke lab figures notebooks data scoreboard bench clean FORCE
+.PHONY: help setup reproduce test check lint unit nbval smoke lab figures notebooks data scoreboard bench clean FORCE
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -55,9 +55,39 @@ $(READY): FORCE
 endif
 endif
 $(READY): requirements.txt pyproject.toml
-	@test -n "$(PYTHON)" || { echo "No Python found: install Python 3.11, or name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
-	@command -v "$(PYTHON)" >/dev/null || { echo "PYTHON=$(PYTHON) is not a program that runs here: name a Python 3.11." >&2; exit 1; }
-	@PYTHON='$(PYTHON)' TORCH='$(strip $(TORCH))' $(PYTHON) -I experiments/runner/bootstrap.py
+	@test -n "$(PYTHON)" || { echo "No Python from 3.11 on was found: install one, or name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@command -v "$(PYTHON)" >/dev/null || { echo "PYTHON=$(PYTHON) is not a program that runs here: name a Python from 3.11 on." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "bifkit needs Python 3.11 or newer, but $(PYTHON) is" \
+		"$$($(PYTHON) -c 'import platform; print(platform.python_version())'): name another, as in make PYTHON=/usr/bin/python3.11" >&2; exit 1; }
+	@$(SETUP)
+
+# venv and pip. While .venv/.unfinished exists, packages may be half unpacked, which pip takes for installed: an
+# interrupted set-up is made anew. A second make waits for the first.
+PIP_INSTALL = $(PY) -m pip install --disable-pip-version-check --no-input
+SETUP = mkdir -p build; exec 9>build/setup.lock; \
+	if command -v flock >/dev/null && ! flock -n 9; then \
+		echo "Another make is setting up: waiting for it."; flock 9; \
+		if [ -e $(READY) ] && [ "$$(cat $(READY))" = '$(strip $(TORCH))' ]; then exit 0; fi; \
+	fi; \
+	echo "Setting up .venv: once, a few minutes (log: build/setup.log)"; \
+	$(if $(strip $(TORCH)),grep -v '^torch==',cat) requirements.txt >build/pins.txt; \
+	if { \
+		if [ -e .venv/.unfinished ] || ! $(PY) -m pip --version; then $(PYTHON) -m venv --clear .venv; fi && \
+		rm -f $(READY) && touch .venv/.unfinished && \
+		$(PIP_INSTALL) --no-compile -r build/pins.txt $(TORCH) && \
+		$(PIP_INSTALL) --no-deps --no-build-isolation -e . ; \
+	} >build/setup.log 2>&1; then \
+		rm .venv/.unfinished; printf '%s' '$(strip $(TORCH))' >$(READY); echo "Ready."; \
+	elif grep -q 'No space left on device' build/setup.log; then \
+		echo "The disk is full: make room and run make again (log: build/setup.log)." >&2; exit 1; \
+	elif grep -qE 'NewConnectionError|ConnectTimeout|ReadTimeout|ProxyError|NameResolution' build/setup.log; then \
+		echo "No network: pip could not reach a package index; connect, or point pip at a local one" \
+			"(PIP_INDEX_URL, PIP_FIND_LINKS), and run make again (log: build/setup.log)." >&2; exit 1; \
+	else \
+		echo "The versions of requirements.txt do not install on $$($(PYTHON) --version): name another" \
+			"(make PYTHON=/usr/bin/python3.11), or mend what build/setup.log says:" \
+			"$$({ grep '^ERROR' build/setup.log || cat build/setup.log; } | tail -n 1)" >&2; exit 1; \
+	fi
 
 setup: $(READY) ## make .venv from the pins (every other target does so by itself)
 
@@ -68,12 +98,19 @@ reproduce: $(READY) ## train everything anew, execute every notebook, print the 
 smoke: $(READY) ## the same path at toy size (00 and 01, or ONLY=), without downloads; output in build/smoke
 	@$(NO_DOWNLOADS) $(ONE_THREAD) $(PY) -m experiments.runner.notebooks --profile smoke --only $(if $(ONLY),$(ONLY),$(SMOKE))
 
-test: unit ## ruff, unit tests, examples in docstrings, then every notebook against its stored output
-
+test: $(READY) ## lint, contracts, unit tests, examples in docstrings, then every notebook against its stored output
+	@$(PY) -m data_prep fetch all --quiet || echo "Some data sets are absent: what needs them is skipped." >&2
+	@$(MAKE) --no-print-directory unit
 	@$(MAKE) --no-print-directory nbval
 
-unit: $(READY)
+check: lint ## lint, contracts and the fast unit tests: two minutes, while working
+	$(ONE_THREAD) $(PY) -m pytest -q -n $(JOBS) -m "not slow"
+
+lint: $(READY)
 	$(PY) -m ruff check .
+	.venv/bin/lint-imports --no-cache
+
+unit: lint
 	$(ONE_THREAD) $(PY) -m pytest -q -n $(JOBS)
 
 nbval: $(READY)
@@ -98,6 +135,6 @@ bench: $(READY) ## speed and scale beside the published setting and other explai
 	@$(ONE_THREAD) $(PY) -m experiments.bench
 
 clean: ## remove scratch files (build/, caches); .venv, data/ and results/ stay
-	@rm -rf build .pytest_cache .ruff_cache .hypothesis *.egg-info
+	@rm -rf build .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis *.egg-info
 	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 	@find . -name .ipynb_checkpoints -not -path './.venv/*' -prune -exec rm -rf {} +

@@ -3,10 +3,19 @@
 >>> from bifkit import GlobalBIF, LocalBIF, Posterior, distill, refine
 """
 
+import importlib
+
 from bifkit.explainers import GlobalBIF, LocalBIF
-from bifkit.inputs.distilling import Distilled, distill
+from bifkit.inputs import Distilled, distill
 from bifkit.posterior import Posterior
 from bifkit.refine import refine
 
 __version__ = "1.0.0"
-__all__ = ["Distilled", "GlobalBIF", "LocalBIF", "Posterior", "distill", "refine"]
+__all__ = ["Distilled", "GlobalBIF", "LocalBIF", "Posterior", "distill", "plots", "refine"]
+
+
+def __getattr__(name):
+    """``bifkit.plots`` is imported when it is first asked for, and matplotlib with it."""
+    if name == "plots":
+        return importlib.import_module("bifkit.plots")
+    raise AttributeError(f"module 'bifkit' has no attribute {name!r}")

@@ -1,12 +1,15 @@
 """The set-up: three lists of versions that agree, and one clear sentence when it can't be made."""
 
 import ast
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import time
 import tomllib
+import zipfile
 
 import pytest
 import yaml
@@ -14,10 +17,11 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from experiments.runner import bootstrap, paths
+from experiments.runner import paths
 
 ROOT = paths.root()
-MODULES = {"sklearn": "scikit-learn", "yaml": "pyyaml", "PIL": "pillow", "jupyter_client": "jupyter-client"}
+DISTRIBUTIONS = {"sklearn": "scikit-learn", "yaml": "pyyaml", "PIL": "pillow"}  # where the import has another name
+OURS = {"bifkit", "data_prep", "experiments"}
 
 
 def pins():
@@ -45,7 +49,6 @@ def test_environment_yml_agrees_with_the_pins():
     section = next(d["pip"] for d in environment["dependencies"] if isinstance(d, dict))
     assert {canonicalize_name(n): v for n, v in (x.split("==") for x in section)} == pins()
     assert Requirement("python" + project()["requires-python"]).specifier.contains(python.split("=")[1])
-    assert tuple(map(int, python.split("=")[1].split("."))) == bootstrap.WANTED
 
 
 def test_what_is_installed_is_what_is_pinned():
@@ -63,26 +66,66 @@ def test_the_parts_that_were_checked_together_are_pinned():
         assert have[name] == version
 
 
-def test_every_import_is_a_declared_dependency():
-    """A package of the extra ``cluster`` may be absent: it is imported where it is used, inside a function."""
-    def named(requirements):
-        return {canonicalize_name(Requirement(r).name) for r in requirements}
+def declared(*extras):
+    """Names of the core requirements and of these extras."""
+    wanted = [*project()["dependencies"], *(r for extra in extras for r in project()["optional-dependencies"][extra])]
+    return {canonicalize_name(Requirement(r).name) for r in wanted}
 
-    declared, extra = named(project()["dependencies"]), named(project()["optional-dependencies"]["cluster"])
-    ours, found = {"bifkit", "data_prep", "experiments"}, {}
-    for folder in ours:
-        for file in (ROOT / folder).rglob("*.py"):
-            tree = ast.parse(file.read_text())
-            inside = {n for f in ast.walk(tree) if isinstance(f, ast.FunctionDef | ast.AsyncFunctionDef)
-                      for n in ast.walk(f)}
-            for node in ast.walk(tree):
-                names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
-                names += [node.module] if isinstance(node, ast.ImportFrom) and node.module and not node.level else []
-                for name in {n.split(".")[0] for n in names} - set(sys.stdlib_module_names) - ours:
-                    name = canonicalize_name(MODULES.get(name, name))
-                    if name not in (declared | extra if node in inside else declared):
-                        found[name] = str(file.relative_to(ROOT))
-    assert found == {}
+
+def imports(source):
+    """(distribution, whether it is imported inside a function) for what is neither ours nor the standard library's."""
+    tree = ast.parse(source)
+    inside = {n for f in ast.walk(tree) if isinstance(f, ast.FunctionDef | ast.AsyncFunctionDef) for n in ast.walk(f)}
+    for node in ast.walk(tree):
+        names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module] if isinstance(node, ast.ImportFrom) and node.module and not node.level else []
+        for name in {n.split(".")[0] for n in names} - set(sys.stdlib_module_names) - OURS:
+            yield canonicalize_name(DISTRIBUTIONS.get(name, name)), node in inside
+
+
+@pytest.mark.parametrize(("folder", "extras"), [("bifkit", []), ("data_prep", ["paper"]), ("experiments", ["paper"])])
+def test_every_import_is_a_declared_dependency(folder, extras):
+    """What the extra ``cluster`` brings may be absent: it is imported where it is used, inside a function."""
+    always, within = declared(*extras), declared(*extras, *(["cluster"] if extras else []))
+    undeclared = {name: str(file.relative_to(ROOT)) for file in (ROOT / folder).rglob("*.py")
+                  for name, inside in imports(file.read_text()) if name not in (within if inside else always)}
+    assert undeclared == {}
+
+
+def test_notebooks_import_what_is_declared():
+    undeclared = {}
+    for file in paths.notebooks().glob("*.ipynb"):
+        code = ["".join(c["source"]) for c in json.loads(file.read_text())["cells"] if c["cell_type"] == "code"]
+        source = re.sub(r"^\s*[%!].*$", "", "\n".join(code), flags=re.M)
+        undeclared |= {name: file.name for name, _ in imports(source) if name not in declared("paper")}
+    assert undeclared == {}
+
+
+def test_the_core_is_what_bifkit_imports():
+    used = {name for file in (ROOT / "bifkit").rglob("*.py") for name, _ in imports(file.read_text())}
+    assert declared() == used
+    heavy = {"jupyterlab", "papermill", "opacus", "autodp", "shap", "lime", "captum", "dask"}
+    assert not declared() & heavy and heavy <= declared("paper", "cluster")
+
+
+def test_no_upper_bounds():
+    wanted = [*project()["dependencies"], *(r for extra in project()["optional-dependencies"].values() for r in extra)]
+    assert not [r for r in wanted if {s.operator for s in Requirement(r).specifier} != {">="}]
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_bifkit_alone(tmp_path):
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    for name in OURS:
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    code = "import sys; from setuptools import build_meta; print(build_meta.build_wheel(sys.argv[1]))"
+    done = subprocess.run([sys.executable, "-c", code, "out"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    files = zipfile.ZipFile(tmp_path / "out" / done.stdout.split()[-1]).namelist()
+    assert {f.split("/")[0] for f in files} == {"bifkit", f"bifkit-{project()['version']}.dist-info"}
+    expected = {str(f.relative_to(ROOT)) for f in (ROOT / "bifkit").rglob("*.py")} | {"bifkit/py.typed"}
+    assert {f for f in files if f.startswith("bifkit/")} == expected
 
 
 def test_files_that_every_clone_has():
@@ -103,7 +146,7 @@ def make(*arguments, folder=ROOT, **environment):
 def test_make_help_is_the_default_and_lists_every_target():
     done = make()
     assert done.returncode == 0
-    for target in "reproduce test smoke lab figures data scoreboard bench clean help notebooks".split():
+    for target in "reproduce test check setup smoke lab figures data scoreboard bench clean help notebooks".split():
         assert f"make {target} " in done.stdout
 
 
@@ -112,20 +155,31 @@ def clone(tmp_path):
     """The few files that a set-up needs, with one pin."""
     if not shutil.which("make"):
         pytest.skip("make is absent")
-    (tmp_path / "experiments" / "runner").mkdir(parents=True)
-    for name in ("Makefile", "pyproject.toml", "experiments/runner/bootstrap.py"):
+    for name in ("Makefile", "pyproject.toml", "README.md"):
         shutil.copy(ROOT / name, tmp_path / name)
     (tmp_path / "requirements.txt").write_text("nosuchpackageanywhere==1.0\n")
     return tmp_path
 
 
-def stub(folder, version):
-    """A python that says it is another version."""
+def stub(folder, version="3.12.1", pip=0):
+    """A program that stands in for Python: it says which version it is, and its pip only writes down what it is asked.
+
+    ``venv`` makes an environment whose python is the same program; ``pip install`` ends with the code ``pip``.
+    """
     file = folder / "otherpython"
-    file.write_text(f"#!/bin/sh\nexec {sys.executable} -c \"import sys; sys.version_info = {version}; sys.path[:0] = ['"
-                    f"{folder}/experiments/runner']; import bootstrap; sys.exit(bootstrap.main())\"\n")
+    newer = tuple(map(int, version.split("."))) >= (3, 11)
+    file.write_text(f"""#!/bin/sh
+case "$*" in
+*sys.exit*) exit {0 if newer else 1};;
+*python_version*) echo {version};;
+--version) echo Python {version};;
+*venv*) rm -rf .venv && mkdir -p .venv/bin && cp "$0" .venv/bin/python && echo venv >>calls;;
+*"pip --version"*) ;;
+*"pip install"*) echo "$*" >>calls; cat build/pins.txt >>calls; exit {pip};;
+esac
+""")
     file.chmod(0o755)
-    return file
+    return f"PYTHON={file}"
 
 
 def one_sentence(done):
@@ -135,14 +189,16 @@ def one_sentence(done):
 
 
 def test_wrong_python_is_one_sentence(clone):
-    words = one_sentence(make("setup", f"PYTHON={stub(clone, (3, 12, 1))}", folder=clone))
-    assert "needs Python 3.11" in words and "is 3.12.1" in words and "PYTHON=" in words
+    words = one_sentence(make("setup", stub(clone, "3.10.13"), folder=clone))
+    assert "needs Python 3.11 or newer" in words and "is 3.10.13" in words and "PYTHON=" in words
     assert "not a program" in one_sentence(make("setup", "PYTHON=/nosuch/python", folder=clone))
+    assert "No Python" in one_sentence(make("setup", "PYTHON=", folder=clone))
     assert not (clone / ".venv").exists()
 
 
+@pytest.mark.slow
 def test_no_network_is_one_sentence_and_no_ready_environment(clone):
-    unreachable = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "0", "PIP_TIMEOUT": "1",
+    unreachable = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "1", "PIP_TIMEOUT": "1",
                    "PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": "", "PIP_EXTRA_INDEX_URL": ""}
     words = one_sentence(make("setup", f"PYTHON={sys.executable}", folder=clone, **unreachable))
     assert words.startswith("No network") and "build/setup.log" in words
@@ -150,46 +206,54 @@ def test_no_network_is_one_sentence_and_no_ready_environment(clone):
     assert not (clone / ".venv" / ".ready").exists() and (clone / ".venv" / ".unfinished").exists()
 
 
-def test_an_interrupted_environment_is_made_anew(clone, monkeypatch):
+def test_pins_that_do_not_install_are_one_sentence(clone):
+    words = one_sentence(make("setup", stub(clone, "3.14.0", pip=1), folder=clone))
+    assert "do not install on Python 3.14.0" in words and "PYTHON=" in words and "build/setup.log" in words
+    assert not (clone / ".venv" / ".ready").exists() and (clone / ".venv" / ".unfinished").exists()
+
+
+def test_a_newer_python_sets_up_and_an_interrupted_environment_is_made_anew(clone):
     venv = clone / ".venv"
     venv.mkdir()
     (venv / ".unfinished").touch()
     (venv / "half").touch()
-    calls = []
-    monkeypatch.setattr(bootstrap, "ROOT", str(clone))
-    monkeypatch.setattr(bootstrap.subprocess, "call", lambda step, **_: calls.append(step) or 0)
-    assert bootstrap.main() == 0
+    assert make("setup", stub(clone, "3.13.0"), folder=clone).returncode == 0
     assert not (venv / "half").exists() and (venv / ".ready").exists() and not (venv / ".unfinished").exists()
-    assert [step[2] for step in calls] == ["venv", "pip", "pip"] and "nosuchpackageanywhere==1.0" in calls[1]
+    calls = (clone / "calls").read_text()
+    assert calls.startswith("venv\n") and "nosuchpackageanywhere==1.0" in calls and "-e ." in calls
+    assert make("setup", stub(clone, "3.13.0"), folder=clone).returncode == 0
+    assert (clone / "calls").read_text() == calls, "what is ready stays"
 
 
+def test_a_finished_environment_is_mended_not_made_anew(clone):
+    assert make("setup", stub(clone), folder=clone).returncode == 0
+    (clone / ".venv" / "kept").touch()
+    (clone / "requirements.txt").write_text("another==2.0\n")
+    os.utime(clone / "requirements.txt", (time.time() + 5,) * 2)
+    assert make("setup", stub(clone), folder=clone).returncode == 0
+    assert (clone / ".venv" / "kept").exists() and "another==2.0" in (clone / "calls").read_text()
+
+
+@pytest.mark.skipif(not shutil.which("flock"), reason="flock is absent")
 def test_a_second_make_waits_for_the_first(clone):
     import fcntl
     (clone / "build").mkdir()
-    code = "import sys; sys.path[:0] = ['experiments/runner']; import bootstrap; bootstrap.wait_for_others('build/lock')"
-    with open(clone / "build" / "lock", "w") as lock:
+    with open(clone / "build" / "setup.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        second = subprocess.Popen([sys.executable, "-c", code], cwd=clone, stdout=subprocess.PIPE, text=True)
+        second = subprocess.Popen(["make", "setup", stub(clone)], cwd=clone, stdout=subprocess.PIPE, text=True,
+                                  env={k: v for k, v in os.environ.items() if k != "MAKEFLAGS"})
         assert second.stdout.readline() == "Another make is setting up: waiting for it.\n"
         assert second.poll() is None
+        (clone / ".venv").mkdir()
+        (clone / ".venv" / ".ready").touch()  # the first one ends
     assert second.wait(20) == 0
+    assert not (clone / "calls").exists(), "nothing is left to do"
 
 
-def test_a_full_disk_is_one_sentence(clone, monkeypatch, capsys):
-    monkeypatch.setattr(bootstrap, "ROOT", str(clone))
-    monkeypatch.setattr(bootstrap.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**10, 10**10, 10**8))
-    assert bootstrap.main() == 1
-    said = capsys.readouterr()
-    assert said.out == "" and said.err.count("\n") == 1 and "about 3 GB" in said.err and "0.1 GB" in said.err
-    assert not (clone / ".venv").exists()
-
-
-def test_torch_can_be_replaced(clone, monkeypatch):
+def test_torch_can_be_replaced(clone):
     (clone / "requirements.txt").write_text("numpy==2.4.6\ntorch==2.13.0\n")
-    calls = []
-    monkeypatch.setattr(bootstrap, "ROOT", str(clone))
-    monkeypatch.setenv("TORCH", "torch==2.13.0+cpu --no-index")
-    monkeypatch.setattr(bootstrap.subprocess, "call", lambda step, **_: calls.append(step) or 0)
-    assert bootstrap.main() == 0
-    assert calls[1][-3:] == ["numpy==2.4.6", "torch==2.13.0+cpu", "--no-index"]
-    assert (clone / ".venv" / ".ready").read_text() == "torch==2.13.0+cpu --no-index"
+    torch = "torch==2.13.0+cpu --no-index"
+    assert make("setup", stub(clone), f"TORCH={torch}", folder=clone).returncode == 0
+    calls = (clone / "calls").read_text()
+    assert calls.splitlines()[1].endswith(torch) and "torch==2.13.0\n" not in calls and "numpy==2.4.6\n" in calls
+    assert (clone / ".venv" / ".ready").read_text() == torch
