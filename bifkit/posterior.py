@@ -66,7 +66,7 @@ class Posterior:
 
     def __getitem__(self, rows) -> "Posterior":
         """Some rows of a local posterior, chosen as in numpy; a number gives that row's own, global posterior."""
-        if not self.is_local:
+        if self.index is None:
             raise TypeError("a global posterior has no rows")
         index = None if np.ndim(self.alpha[rows]) == 1 else self.index[rows]
         return Posterior(self.alpha[rows], self.feature_names, settings=self.settings, index=index,

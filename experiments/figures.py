@@ -20,12 +20,7 @@ INK, GROUND = "#D7191C", "#2B6CD4"  # the paper's red and blue: kept pixels with
 
 
 def save(figure, name):
-    """Write ``figures/<name>.png`` and ``.pdf`` of a Figure or an Axes; returns the figure.
-
-    >>> _ = save(axes(size=(2, 2)), "doctest")
-    >>> sorted(file.name for file in paths.figures().glob("doctest.*"))
-    ['doctest.pdf', 'doctest.png']
-    """
+    """Write ``figures/<name>.png`` and ``.pdf`` of a Figure or an Axes; returns the Figure."""
     figure = getattr(figure, "figure", figure)
     with plt.rc_context(STYLE):
         for ending, metadata in (("png", {"Software": None}), ("pdf", {"CreationDate": None, "Creator": None})):
@@ -34,27 +29,30 @@ def save(figure, name):
 
 
 def grouped_bars(frame, *, ax=None, ylabel="", colors=PALETTE, errors=None):
-    """A group of bars for each row of ``frame``, one bar a column; ``errors`` has the same shape.
+    """One group of bars per row of ``frame``, one bar per column; returns the Axes.
 
-    >>> import pandas as pd
-    >>> len(grouped_bars(pd.DataFrame({"a": [1, 2], "b": [2, 1]}, index=["x", "y"])).patches)
-    4
+    By pandas: seaborn's barplot would compute the error bars from runs, and here they are given.
+
+    Parameters
+    ----------
+    frame : DataFrame
+    ax : Axes, optional
+    ylabel : str, optional
+    colors : list of colors, default PALETTE
+        Begins again where there are more columns.
+    errors : DataFrame, optional
+        Half lengths of the error bars, in the shape of ``frame``.
     """
     ax = axes(ax, (8, 3.2))
-    width, x = 0.8 / frame.shape[1], np.arange(len(frame))
-    for i, column in enumerate(frame.columns):
-        error = None if errors is None else errors[column]
-        ax.bar(x + (i - (frame.shape[1] - 1) / 2) * width, frame[column], width, yerr=error, label=column,
-               color=colors[i % len(colors)], error_kw={"lw": 0.8})
-    ax.set_xticks(x, frame.index)
-    ax.set_ylabel(ylabel)
+    frame.plot.bar(ax=ax, yerr=errors, width=0.8, rot=0, legend=False, xlabel="", ylabel=ylabel,
+                   color=[colors[i % len(colors)] for i in range(frame.shape[1])], error_kw={"lw": 0.8})
     ax.grid(axis="y", alpha=0.3)
     ax.set_axisbelow(True)
     return ax
 
 
 def pack(values) -> str:
-    """An array of bytes as one line of text; values in [0, 1] are rounded to 255 steps.
+    """An array of values in [0, 1] as one line of text, rounded to 255 steps.
 
     >>> unpack(pack(np.eye(2)), (2, 2)).tolist()
     [[1.0, 0.0], [0.0, 1.0]]
@@ -66,11 +64,7 @@ def pack(values) -> str:
 
 
 def unpack(text, shape) -> np.ndarray:
-    """The array of ``pack``, as float32.
-
-    >>> unpack(pack([0.0, 1.0]), (2,)).tolist()
-    [0.0, 1.0]
-    """
+    """The array that ``pack`` turned into text, as float32 of this ``shape``."""
     values = np.frombuffer(zlib.decompress(base64.b64decode(text)), np.uint8)
     return values.reshape(shape).astype(np.float32) / 255
 
@@ -88,6 +82,7 @@ def coloured(image, mask, shape=(28, 28)) -> np.ndarray:
 
 
 def _grid(n_rows, n_columns, labels, size):
+    """A figure of bare panels with one label per row."""
     figure, axes = panels(n_rows, n_columns, (size * n_columns + 1.6, size * n_rows + 0.1))
     for row, label in zip(axes, labels, strict=True):
         row[0].set_ylabel(label, rotation=0, ha="right", va="center", fontsize=9)
@@ -99,12 +94,20 @@ def _grid(n_rows, n_columns, labels, size):
 
 
 def kept_patches(images, masks, *, shape=(28, 28), size=0.75):
-    """A row a method, a column an image: the pixels each method keeps (the qualitative MNIST figure).
+    """The pixels each method keeps, one row per method, one column per image (the qualitative MNIST figure).
 
-    ``masks`` maps a method's name to its bool array (N, D). Returns the Figure.
+    Parameters
+    ----------
+    images : array (N, D)
+    masks : dict of str to bool array (N, D)
+        What each method keeps, under its name.
+    shape : (int, int), default (28, 28)
+    size : float, default 0.75
+        Inches of an image.
 
-    >>> len(kept_patches(np.zeros((3, 4)), {"ours": np.ones((3, 4), bool)}, shape=(2, 2)).axes)
-    6
+    Returns
+    -------
+    Figure
     """
     rows = {"digit": np.zeros((len(images), np.size(images[0])), bool), **masks}
     figure, axes = _grid(len(rows), len(images), rows, size)
@@ -117,12 +120,22 @@ def kept_patches(images, masks, *, shape=(28, 28), size=0.75):
 def importance_maps(images, posterior, groups, *, titles=None, shape=(28, 28), size=0.85):
     """Images, their posterior mean as a heat map, and its standard deviation, patch by patch.
 
-    ``posterior`` is local, a row an image; ``groups`` (D,) gives each pixel its patch. Returns the Figure.
+    Parameters
+    ----------
+    images : array (N, D)
+    posterior : Posterior
+        A local one, one row per image.
+    groups : array (D,)
+        The patch of each pixel.
+    titles : list of str, optional
+        One per image.
+    shape : (int, int), default (28, 28)
+    size : float, default 0.85
+        Inches of an image.
 
-    >>> from bifkit import Posterior
-    >>> p = Posterior([[3.0, 1.0]])
-    >>> importance_maps(np.zeros((1, 4)), p, [0, 0, 1, 1], shape=(2, 2)).axes[0].get_ylabel()
-    'digit'
+    Returns
+    -------
+    Figure
     """
     groups = np.asarray(groups)
     figure, axes = _grid(3, len(images), ("digit", "mean", "standard\ndeviation"), size)
@@ -142,21 +155,19 @@ def importance_maps(images, posterior, groups, *, titles=None, shape=(28, 28), s
 
 
 def _box(ax, xy, text, color, width=1.5, height=0.8):
+    """A rounded box with text."""
     ax.add_patch(FancyBboxPatch(xy, width, height, boxstyle="round,pad=0.06", fc="white", ec=color, lw=1.6))
     ax.text(xy[0] + width / 2, xy[1] + height / 2, text, ha="center", va="center", fontsize=9)
 
 
 def _arrow(ax, a, b, color, dashed=False, bend=0.0):
+    """An arrow from a to b."""
     ax.add_patch(FancyArrowPatch(a, b, arrowstyle="-|>", mutation_scale=12, color=color, lw=1.4, shrinkA=4, shrinkB=4,
                                  linestyle="--" if dashed else "-", connectionstyle=f"arc3,rad={bend}"))
 
 
 def schematic(*, ax=None):
-    """The method in one picture (the paper's Figure 1): global in blue, local in black, gradients dashed.
-
-    >>> schematic().axison
-    False
-    """
+    """The method in one picture (the paper's Figure 1): global in blue, local in black, gradients dashed."""
     ax = axes(ax, (9.6, 3.9))
     _box(ax, (0, 2.3), "input x\n(one row)", GREY)
     _box(ax, (2.6, 3.4), "global: one α\nfor the data set", BLUE, width=1.9)

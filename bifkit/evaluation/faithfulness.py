@@ -37,16 +37,14 @@ def _asker(model, X, shape, likelihood) -> Callable:
     if likelihood not in LIKELIHOODS:
         raise ValueError(f"likelihood must be categorical, binary or regression; got {likelihood!r}")
     if isinstance(model, nn.Module):
-        def ask(rows):
-            if likelihood == "regression":
-                return outputs(lambda x: model(x.to(like(model))).reshape(len(x), -1), rows).double().cpu().numpy()
-            return predict_proba(model, rows)
-
         with frozen(model), torch.no_grad():
             out = model(torch.as_tensor(np.asarray(X, np.float32)[:1]).to(like(model)))
         if out.numel() == 1 and likelihood is None:
             raise ValueError("the model has one output: say likelihood='binary' (a logit) or 'regression'")
-        return lambda rows: ask(torch.from_numpy(rows).view(-1, *shape))
+        if likelihood == "regression":
+            return lambda rows: outputs(lambda x: model(x.to(like(model))).reshape(len(x), -1),
+                                        torch.from_numpy(rows).view(-1, *shape)).double().cpu().numpy()
+        return lambda rows: predict_proba(model, torch.from_numpy(rows).view(-1, *shape))
     columns = getattr(X, "columns", None)
     if not callable(model) and not hasattr(model, "predict"):
         raise TypeError(f"model must be a torch module, an estimator or a function of rows; got {type(model).__name__}")
@@ -101,13 +99,13 @@ def _counts(steps, n):
 def _curve(kind, model, X, scores, *, groups=None, fill="mean", reference=None, donors=20, steps=None, likelihood=None,
            seed=0) -> pd.Series:
     """The curve of either kind: the mean over rows of the prediction, feature by feature."""
-    values, shape, names, _ = check_X(X)
-    given, values = X, values.numpy()
+    tensor, shape, names, _ = check_X(X)
+    values = tensor.numpy()
     other = values if reference is None else check_X(reference, width=values.shape[1])[0].numpy()
     groups, names = resolve_groups(groups, names)
     scores, fills = _scores(scores, len(values), names), _fills(fill, other, donors, seed)
     rank = np.argsort(np.argsort(-scores, axis=1, kind="stable"), axis=1)  # 0: the most important; ties to the earlier
-    ask = _asker(model, given, shape, likelihood)
+    ask = _asker(model, X, shape, likelihood)
     whole = np.concatenate([ask(values[i:i + BATCH]) for i in range(0, len(values), BATCH)])  # (N, C)
     if not np.isfinite(whole).all():
         raise ValueError("the model returns NaN or infinite values on the whole rows")

@@ -6,6 +6,7 @@ so that the same figure is the same file.
 """
 
 import functools
+from typing import Any
 
 import matplotlib.pyplot as plt
 from matplotlib import font_manager
@@ -15,35 +16,37 @@ from bifkit.display import WIDTH, short
 BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, GREY = (
     "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#777777")
 PALETTE = [BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, GREY]
-STYLE = {"axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 11, "axes.labelsize": 10,
-         "xtick.labelsize": 9, "ytick.labelsize": 9, "legend.fontsize": 9, "legend.frameon": False,
-         "figure.dpi": 110, "savefig.dpi": 200, "savefig.bbox": "tight", "pdf.fonttype": 42, "svg.hashsalt": "bifkit"}
-LAST_RESORT = "Last Resort High-Efficiency"  # ships with matplotlib: a sign a script, where no font has the letter
+STYLE: Any = {
+    "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 11, "axes.labelsize": 10,
+    "xtick.labelsize": 9, "ytick.labelsize": 9, "legend.fontsize": 9, "legend.frameon": False,
+    "figure.dpi": 110, "savefig.dpi": 200, "savefig.bbox": "tight", "pdf.fonttype": 42, "svg.hashsalt": "bifkit"}
+LAST_RESORT = "Last Resort High-Efficiency"  # ships with matplotlib: one sign per script, where no font has the letter
 
 
 def style():
-    """Apply the one style to what is drawn from now on.
-
-    >>> style(); plt.rcParams["legend.frameon"]
-    False
-    """
+    """Apply the one style to everything that is drawn from now on."""
     plt.rcParams.update(STYLE)
 
 
 def axes(ax=None, size=(6, 3.2)):
-    """The given Axes, or a new one in our style; the caller's settings stay as they are.
-
-    >>> axes().figure.get_size_inches().tolist()
-    [6.0, 3.2]
-    """
+    """The given Axes, or a new one in our style and of this ``size`` in inches."""
     return panels(1, 1, size)[1][0, 0] if ax is None else ax
 
 
 def panels(n_rows, n_columns, size, **kw):
-    """A new Figure in our style with a grid of Axes (n_rows, n_columns).
+    """A new Figure in our style with a grid of Axes.
 
-    >>> panels(1, 2, (6, 3))[1].shape
-    (1, 2)
+    Parameters
+    ----------
+    n_rows, n_columns : int
+    size : (float, float)
+        Width and height in inches.
+    **kw
+        Options of ``matplotlib.pyplot.subplots``.
+
+    Returns
+    -------
+    Figure, array of Axes (n_rows, n_columns)
     """
     plt.draw_if_interactive()  # loads the backend: inside, leaving would undo that Jupyter made it show figures
     with plt.rc_context(STYLE):
@@ -63,11 +66,7 @@ def _font_with(letter):
 
 
 def plain(names) -> dict:
-    """Keywords for matplotlib's text with which names stand as they are: no mathematics between two ``$``, any script.
-
-    >>> plain(["cost in $", "年齢"])["parse_math"]
-    False
-    """
+    """Keywords for text in matplotlib with which names stand as they are: no mathematics between ``$``, any script."""
     fonts = dict.fromkeys(_font_with(letter) for letter in sorted(set("".join(names)) - {"\n"}))
     extra = [font for font in fonts if font]
     return {"parse_math": False, "usetex": False} | (
@@ -75,40 +74,24 @@ def plain(names) -> dict:
 
 
 def name_ticks(axis, positions, names, *, width=WIDTH, **kw):
-    """Names as the ticks of ``ax.xaxis`` or ``ax.yaxis``, shortened and taken literally.
-
-    >>> ax = axes(); name_ticks(ax.yaxis, [0, 1], ["US$ to EUR$", "b"]); ax.get_yticklabels()[0].get_text()
-    'US$ to EUR$'
-    """
+    """Names as the ticks of ``ax.xaxis`` or ``ax.yaxis``, shortened and taken literally."""
     names = short(names, width)
     axis.set_ticks(positions, names, **plain(names), **kw)
 
 
 def room(names, width=WIDTH) -> float:
-    """Inches that a figure grows by for names longer than two dozen letters.
-
-    >>> room(["age"]), room(["a" * 60]) > 0.5
-    (0.0, True)
-    """
+    """Inches that a figure grows by for names longer than two dozen letters."""
     return 0.07 * max(0, max(map(len, short(names, width))) - 24)
 
 
 def slant(names, width=26) -> tuple[float, dict]:
-    """Inches that names take below an axis at 45 degrees, and the keywords for it; very short ones stay level.
-
-    >>> slant(["age"])[0] < slant(["a long name"])[0]
-    True
-    """
+    """Inches that names take below an axis at 45 degrees, and the keywords for it; very short ones stay level."""
     letters = max(map(len, short(names, width)))
-    level = {"width": width}
-    return (0.2, level) if letters <= 3 else (
-        0.2 + 0.055 * letters, level | {"rotation": 45, "ha": "right", "rotation_mode": "anchor"})
+    if letters <= 3:
+        return 0.2, {"width": width}
+    return 0.2 + 0.055 * letters, {"width": width, "rotation": 45, "ha": "right", "rotation_mode": "anchor"}
 
 
 def cut(shown, total, which="first") -> str:
-    """What a figure says of the part it leaves out; nothing where all is shown.
-
-    >>> cut(15, 500), cut(3, 3)
-    ('first 15 of 500', '')
-    """
+    """What a figure says of the part it leaves out, "first 15 of 500"; nothing where all is shown."""
     return "" if shown >= total else f"{which} {shown} of {total}"

@@ -41,14 +41,22 @@ def _same_features(posteriors):
 
 
 def _size(names, n_models, n_features):
+    """Width and height in inches of a forest plot."""
     return 6 + room(names), 1.4 + (0.2 + 0.08 * n_models) * n_features
 
 
 def side_by_side(posteriors, *, ax=None, prob=0.95, top=10):
-    """Several posteriors, ``{name: posterior}``, in one forest plot; the features heaviest on average come first.
+    """Several posteriors in one forest plot, the features heaviest on average on top; returns the Axes.
 
-    >>> len(side_by_side({"a": Posterior([3.0, 1.0]), "b": Posterior([1.0, 1.0])}).get_legend().get_texts())
-    2
+    Parameters
+    ----------
+    posteriors : dict of str to Posterior
+        Two or more over the same features; local ones are averaged over their rows.
+    ax : Axes, optional
+    prob : float, default 0.95
+        Probability of the intervals.
+    top : int, default 10
+        Features shown at most.
     """
     ones = _same_features(posteriors)
     mean = np.mean([p.mean for p in ones.values()], axis=0)
@@ -72,6 +80,7 @@ def side_by_side(posteriors, *, ax=None, prob=0.95, top=10):
 
 
 def _nats(value):
+    """A divergence in four or five letters."""
     return f"{value:.1e}" if value >= 1e5 else f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f}"
 
 
@@ -81,33 +90,43 @@ def kl_matrix(posteriors, *, ax=None):
     >>> ax = kl_matrix({"a": Posterior([2.0, 1.0]), "b": Posterior([1.0, 1.0])})
     >>> [t.get_text() for t in ax.texts]  # log 2 - 1/2 from a to b
     ['0.00', '0.19', '0.31', '0.00']
+
+    Parameters
+    ----------
+    posteriors : dict of str to Posterior
+        Two or more over the same features.
+    ax : Axes, optional
     """
+    import seaborn as sns
+
     ones = _same_features(posteriors)
     kl = np.array([[float(p.kl_to(q)) for q in ones.values()] for p in ones.values()])
     n = len(ones)
     below, slanted = slant(ones, 20)
-    ax = axes(ax, (1 + below + 0.62 * n, 0.5 + below + 0.5 * n))
+    ax = axes(ax, (1 + below + 0.62 * n, 0.6 + below + 0.5 * n))
     norm = PowerNorm(0.5, 0, max(kl.max(), 1e-9))  # one far-off model must not make the others look alike
-    ax.imshow(kl, cmap="Blues", norm=norm)
-    for i, j in np.ndindex(n, n):
-        ax.text(j, i, _nats(kl[i, j]), ha="center", va="center", fontsize=9 if n <= 6 else 7,
-                color="white" if norm(kl[i, j]) > 0.6 else "black")
-    name_ticks(ax.xaxis, range(n), ones, **slanted)
-    name_ticks(ax.yaxis, range(n), ones, width=20)
-    ax.set_title("KL from row to column (nats)", loc="left")
-    ax.spines[:].set_visible(False)
+    sns.heatmap(kl, ax=ax, cmap="Blues", norm=norm, square=True, cbar=False, xticklabels=False, yticklabels=False,
+                annot=np.vectorize(_nats)(kl), fmt="", annot_kws={"fontsize": 9 if n <= 6 else 7})
+    name_ticks(ax.xaxis, np.arange(n) + 0.5, ones, **slanted)
+    name_ticks(ax.yaxis, np.arange(n) + 0.5, ones, width=20)
+    ax.set_title("KL from\nrow to column (nats)", loc="left")
     ax.tick_params(length=0)
     return ax
 
 
 def compare(posteriors, *, ax=None, prob=0.95, top=10):
-    """Several models' posteriors, ``{name: posterior}``, side by side, with the KL matrix between them.
+    """Several models' posteriors side by side, and the KL between them: ``side_by_side`` and ``kl_matrix`` in one.
 
-    Returns the Figure. ``ax`` may be two Axes, for the forest plot and the matrix: they are returned as given. For one
-    of the two alone call ``side_by_side`` or ``kl_matrix``.
+    Parameters
+    ----------
+    posteriors, prob, top
+        As for :func:`side_by_side`.
+    ax : two Axes, optional
+        For the forest plot and the matrix.
 
-    >>> len(compare({"a": Posterior([3.0, 1.0]), "b": Posterior([1.0, 1.0])}).axes)
-    2
+    Returns
+    -------
+    Figure, or ``ax`` as given
     """
     if ax is not None and np.size(ax) != 2:
         raise ValueError("compare draws two panels: give two Axes, ax=(left, right), or call plots.side_by_side or "
@@ -124,15 +143,17 @@ def compare(posteriors, *, ax=None, prob=0.95, top=10):
 
 
 def elbo_curve(explainer, *, ax=None):
-    """The ELBO over the fit, one line a restart: it should level off.
+    """The ELBO over the fit, one line per restart: it should level off. Returns the Axes.
 
-    >>> from types import SimpleNamespace
-    >>> len(elbo_curve(SimpleNamespace(history_=[[-1.0, -0.5]])).lines)
-    1
+    Parameters
+    ----------
+    explainer : GlobalBIF or LocalBIF
+        A fitted one.
+    ax : Axes, optional
     """
     ax = axes(ax)
     for history in explainer.history_:
         ax.plot(np.linspace(0, 100, len(history)), history, color=BLUE)
     ax.set_xlabel("steps done (%)")
-    ax.set_ylabel("ELBO (nats a row)")
+    ax.set_ylabel("ELBO (nats per row)")
     return ax

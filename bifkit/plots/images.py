@@ -3,11 +3,12 @@
 import numpy as np
 from matplotlib.colors import ListedColormap, to_rgb
 
-from bifkit.inputs.groups import resolve_groups
-from bifkit.plots import canvas
+from bifkit.inputs import resolve_groups
+from bifkit.plots.canvas import RED, axes
 
 
 def _array(values):
+    """An array of what may be a tensor."""
     return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
 
 
@@ -25,15 +26,26 @@ def _grey(image, shape):
     return image.reshape(shape) if shape else image
 
 
-def overlay(image, posterior, *, groups=None, shape=None, ax=None, color=canvas.RED, opacity=0.8):
+def overlay(image, posterior, *, groups=None, shape=None, ax=None, color=RED, opacity=0.8):
     """One row's mean importance as a veil over its image: the clearer the image, the less it matters there.
-
-    ``image`` is (H, W), (H, W, 3) or flat with ``shape``; ``posterior`` that row's own (``rows[3]``). ``groups`` (D,)
-    gives each pixel its patch (or as in the fit: a dict, lists); without it each pixel has an importance of its own.
 
     >>> from bifkit import Posterior
     >>> overlay(np.eye(2), Posterior([3.0, 1.0]), groups=[0, 0, 1, 1]).images[1].get_array().tolist()
     [[0.75, 0.75], [0.25, 0.25]]
+
+    Parameters
+    ----------
+    image : array or tensor (H, W), (H, W, 3), (3, H, W) or (H * W,)
+    posterior : Posterior
+        That row's own, such as ``rows[3]``.
+    groups : array (D,), dict or list of lists, optional
+        The patch of each pixel, as in the fit; by default each pixel has an importance of its own.
+    shape : (int, int), optional
+        Height and width of a flat image that is not square.
+    ax : Axes, optional
+    color : color, default RED
+    opacity : float, default 0.8
+        Of the veil where the importance is largest.
     """
     if len(posterior) != 1:
         raise ValueError(f"an overlay shows one row, and this posterior has {len(posterior)}: give posterior[number]")
@@ -45,7 +57,7 @@ def overlay(image, posterior, *, groups=None, shape=None, ax=None, color=canvas.
         parts = "pixels" if groups is None else "patches"
         raise ValueError(f"{len(mean)} importances for {patch.max() + 1} {parts}: give groups= as in the fit, and the "
                          "image whose row this is")
-    ax = canvas.axes(ax, (4, 3.2))
+    ax = axes(ax, (4, 3.2))
     low, high = float(grey.min()), float(grey.max())  # black becomes grey below, or the veil would not show on it
     ax.imshow(grey, cmap="gray", vmin=low - (high - low), vmax=high, interpolation="nearest")
     veil = ListedColormap([(*to_rgb(color), opacity * i / 255) for i in range(256)])

@@ -13,12 +13,7 @@ from bifkit.plots.canvas import BLUE, GREY, axes, cut, name_ticks, room, slant
 
 
 def note(posterior, shown, which="first") -> str:
-    """The second line of an axis label: what was left out, what was averaged.
-
-    >>> from bifkit import Posterior
-    >>> note(Posterior([[3.0, 1.0], [1.0, 3.0]]), 1)
-    '\\nfirst 1 of 2 features, 2 rows averaged'
-    """
+    """The second line of an axis label: what was left out, what was averaged."""
     rows = f"{len(posterior)} rows averaged" if len(posterior) > 1 else ""
     part = cut(shown, len(posterior.feature_names), which)
     said = ", ".join(filter(None, (part and f"{part} features", rows)))
@@ -26,32 +21,18 @@ def note(posterior, shown, which="first") -> str:
 
 
 def percent(prob) -> str:
-    """A probability as one says it.
-
-    >>> percent(0.95), percent(0.997)
-    ('95%', '99.7%')
-    """
+    """A probability in words: 0.997 is "99.7%"."""
     return f"{100 * prob:g}%"
 
 
 def whiskers(ax, y, frame, *, color=BLUE, marker="o", label=None):
-    """A point at each mean and a line over its interval, at heights ``y``; ``frame`` as of ``Posterior.to_frame``.
-
-    >>> from bifkit import Posterior
-    >>> len(whiskers(axes(), [0, 1], Posterior([3.0, 1.0]).to_frame()).lines)
-    1
-    """
+    """A point at each mean and a line over its interval, at heights ``y``; ``frame`` is that of ``to_frame``."""
     ax.hlines(y, frame["lower"], frame["upper"], color=color, alpha=0.5, lw=3)
     ax.plot(frame["mean"], y, marker, color=color, ms=6, label=label)
-    return ax
 
 
 def names_down(ax, names):
-    """Names on the y axis, the first on top.
-
-    >>> ax = axes(); names_down(ax, ["a", "b"]); bool(ax.yaxis_inverted())
-    True
-    """
+    """Names on the y axis, the first on top."""
     name_ticks(ax.yaxis, np.arange(len(names)), names)
     ax.set_ylim(len(names) - 0.5, -0.5)
     ax.grid(axis="x", alpha=0.3)
@@ -59,11 +40,22 @@ def names_down(ax, names):
 
 
 def importances(posterior, *, ax=None, prob=0.95, top=15, color=BLUE, sort=True, label=None):
-    """Posterior means with credible intervals, the most important on top.
+    """Posterior means with credible intervals, the most important on top; returns the Axes.
 
-    >>> from bifkit import Posterior
-    >>> importances(Posterior([3.0, 1.0], ["age", "sex"])).get_yticklabels()[0].get_text()
-    'age'
+    Parameters
+    ----------
+    posterior : Posterior
+        A local one is averaged over its rows.
+    ax : Axes, optional
+    prob : float, default 0.95
+        Probability of the interval.
+    top : int, default 15
+        Features shown at most.
+    color : color, default BLUE
+    sort : bool, default True
+        False keeps the features' own order.
+    label : str, optional
+        For a legend.
     """
     frame = posterior.to_global().to_frame(prob)
     if sort:
@@ -80,11 +72,16 @@ def importances(posterior, *, ax=None, prob=0.95, top=15, color=BLUE, sort=True,
 def bars(posterior, *, ax=None, relevant=(), color=BLUE, title=None, top=30):
     """Posterior mean and one standard deviation as bars, in the features' order (the paper's Figure 2).
 
-    ``relevant`` are positions of features; the others are grey. Of more than ``top`` features the heaviest are shown.
-
-    >>> from bifkit import Posterior
-    >>> len(bars(Posterior([3.0, 1.0])).patches)
-    2
+    Parameters
+    ----------
+    posterior : Posterior
+    ax : Axes, optional
+    relevant : list of int, optional
+        Positions of features to colour; the others are grey. By default all are coloured.
+    color : color, default BLUE
+    title : str, optional
+    top : int, default 30
+        Features shown at most, the heaviest.
     """
     one = posterior.to_global()
     keep = np.sort(np.argsort(-one.mean, kind="stable")[:top])
@@ -106,14 +103,20 @@ def bars(posterior, *, ax=None, relevant=(), color=BLUE, title=None, top=30):
 
 
 def probability_top(posterior, k=None, *, ax=None, top=15, color=BLUE):
-    """Probability of each feature to be among the ``k`` most important, the surest on top.
+    """Probability of each feature to be among the ``k`` most important, the surest on top; returns the Axes.
 
-    ``k`` is five unless given, or half of the features where they are fewer than ten. For a local posterior it is the
-    probability in a row picked at random. The dotted line is k / D, the probability of each if all mattered alike.
+    The dotted line is k / D, the probability of each feature if all mattered alike.
 
-    >>> from bifkit import Posterior
-    >>> ax = probability_top(Posterior([8.0, 1.0, 1.0], ["age", "sex", "pay"])); ax.get_yticklabels()[0].get_text()
-    'age'
+    Parameters
+    ----------
+    posterior : Posterior
+        For a local one it is the probability in a row picked at random.
+    k : int, optional
+        By default five, or half of the features where they are fewer than ten.
+    ax : Axes, optional
+    top : int, default 15
+        Features shown at most.
+    color : color, default BLUE
     """
     D, N = len(posterior.feature_names), len(posterior)
     k = min(5, max(1, D // 2)) if k is None else k
@@ -151,14 +154,21 @@ def _curve(a, b, right, points=300):
 
 
 def ridge(posterior, *, ax=None, prob=0.95, top=10, color=BLUE):
-    """The whole distribution of each importance, one below the other: the Beta marginals in closed form.
+    """The whole distribution of each importance, one below the other; returns the Axes.
 
-    Each curve has its own height, since a feature that surely does not matter piles up at zero, beyond any common
-    scale. Dark is the credible interval, the dot the mean.
+    The Beta marginals in closed form (seaborn's kdeplot would estimate them from draws). Each curve has its own height,
+    since a feature that surely does not matter piles up at zero, beyond any common scale.
 
-    >>> from bifkit import Posterior
-    >>> len(ridge(Posterior([3.0, 0.2], ["age", "sex"])).get_yticklabels())
-    2
+    Parameters
+    ----------
+    posterior : Posterior
+        A local one is averaged over its rows.
+    ax : Axes, optional
+    prob : float, default 0.95
+        Probability of the interval, drawn dark; the dot is the mean.
+    top : int, default 10
+        Features shown at most, the heaviest.
+    color : color, default BLUE
     """
     one = posterior.to_global()
     order = np.argsort(-one.mean, kind="stable")[:top]

@@ -1,6 +1,5 @@
 """Figures of a local posterior's rows: all of them as a heat map, or one next to its values."""
 
-import numbers
 from collections.abc import Mapping
 
 import numpy as np
@@ -15,12 +14,14 @@ LABELS = 40  # rows of a heat map that all carry their label
 
 
 def _need_rows(posterior, what):
+    """An error for a global posterior."""
     if not posterior.is_local:
         raise ValueError(f"{what} needs a posterior for each row, and this one is global: explain rows with LocalBIF, "
                          "or draw plots.importances")
 
 
 def _row_labels(index):
+    """Labels of rows as text; levels are joined."""
     return [" / ".join(map(str, i)) for i in index] if index.nlevels > 1 else [str(i) for i in index.astype(str)]
 
 
@@ -39,15 +40,23 @@ def _row_order(mean, names, sort):
 
 
 def heatmap(posterior, *, ax=None, rows=40, top=20, sort=None):
-    """Rows x features of a local posterior's means.
+    """The means of a local posterior, rows by features; returns the Axes.
 
-    ``sort``: None keeps the rows' order, "similar" puts rows with like explanations together (average linkage), the
-    name of a feature puts the rows that rest on it on top.
-
-    >>> from bifkit import Posterior
-    >>> heatmap(Posterior([[3.0, 1.0], [1.0, 3.0]])).get_xlabel()
-    'feature'
+    Parameters
+    ----------
+    posterior : Posterior
+        A local one.
+    ax : Axes, optional
+    rows : int, default 40
+        Rows shown at most, the first.
+    top : int, default 20
+        Features shown at most, the heaviest on average.
+    sort : str, optional
+        "similar" puts rows with like explanations together (average linkage), the name of a feature puts the rows that
+        rest on it on top. By default rows keep their order.
     """
+    import seaborn as sns
+
     _need_rows(posterior, "a heat map")
     keep, mean = np.sort(np.argsort(-posterior.mean.mean(0), kind="stable")[:top]), posterior.mean[:rows]
     order, how = _row_order(mean, posterior.feature_names, sort)
@@ -56,15 +65,15 @@ def heatmap(posterior, *, ax=None, rows=40, top=20, sort=None):
     n, (below, slanted) = len(mean), slant(names)
     body = min(max(1.2, 0.14 * n), 8)  # many rows get thinner, not the page longer
     ax = axes(ax, (max(2.5, 0.4 * len(keep)) + 1.5 + room(labels, 20) + below / 3, body + below + 0.4))
-    image = ax.imshow(mean[order][:, keep], aspect="auto", cmap="viridis", vmin=0, interpolation="nearest")
-    name_ticks(ax.xaxis, range(len(keep)), names, **slanted)
+    sns.heatmap(mean[order][:, keep], ax=ax, cmap="viridis", vmin=0, xticklabels=False, yticklabels=False,
+                rasterized=True, cbar_kws={"label": "mean importance", "shrink": 0.8})
+    name_ticks(ax.xaxis, np.arange(len(keep)) + 0.5, names, **slanted)  # seaborn's own would read $ as mathematics
     shown = np.arange(n) if n <= LABELS else np.unique(np.linspace(0, n - 1, 10).astype(int))
-    name_ticks(ax.yaxis, shown, [labels[i] for i in shown], width=20, fontsize=7 if n > 15 else 9)
+    name_ticks(ax.yaxis, shown + 0.5, [labels[i] for i in shown], width=20, fontsize=7 if n > 15 else 9)
     part = cut(len(keep), len(posterior.feature_names), "heaviest")
     ax.set_xlabel(f"feature ({part})" if part else "feature")
     said = ", ".join(filter(None, (cut(n, len(posterior)), how)))
     ax.set_ylabel(f"instance ({said})" if said else "instance", **plain([said]))
-    ax.figure.colorbar(image, ax=ax, label="mean importance", shrink=0.8)
     return ax
 
 
@@ -72,10 +81,10 @@ def _position(index, label):
     """Number of the row that ``label`` names: a label of the index, or else a number."""
     if label in index:
         found = index.get_loc(label)
-        if not isinstance(found, numbers.Integral):
+        if not isinstance(found, int | np.integer):
             raise ValueError(f"{label!r} labels more than one row: choose one with posterior[number]")
         return int(found)
-    if isinstance(label, numbers.Integral) and -len(index) <= label < len(index):
+    if isinstance(label, int | np.integer) and -len(index) <= label < len(index):
         return int(label) % len(index)
     raise ValueError(f"no row {label!r}: give a label of posterior.index, such as {index[0]!r}, or a row number below "
                      f"{len(index)}")
@@ -119,23 +128,34 @@ def _values(values, names, index, number):
 
 def _written(value):
     """A value as one writes it: 4 digits of a number, at most 18 letters of a text."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
         return short([value], 18)[0]
-    whole = np.isfinite(value) and (value == int(value) or abs(value) >= 1e4)
-    return f"{value:,.0f}" if whole and abs(value) < 1e9 else f"{value:.4g}"
+    value = float(value)
+    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 or value.is_integer() and abs(value) < 1e9 else f"{value:.4g}"
 
 
 def row(posterior, values, label=None, *, ax=None, prob=0.95, top=12, color=SKY):
     """One row's explanation next to its values: ``name = value``, mean as a bar, credible interval as a line.
 
-    ``posterior`` is a row's own (``rows[3]``), or a local one with ``label``: a label of its index, or a row number.
-    ``values`` is that row (series, dict, vector) or the table it stands in (frame, matrix); features it lacks, such as
-    groups, go without a value.
-
     >>> from bifkit import Posterior
     >>> rows = Posterior([[3.0, 1.0], [1.0, 3.0]], ["age", "sex"], index=["Ann", "Bob"])
     >>> row(rows, {"age": 39, "sex": "f"}, "Ann").get_yticklabels()[0].get_text()
     'age = 39'
+
+    Parameters
+    ----------
+    posterior : Posterior
+        A row's own (``rows[3]``), or a local one with ``label``.
+    values : Series, dict, vector, DataFrame or matrix
+        That row, or the table it stands in. Features it lacks, such as groups, go without a value.
+    label : optional
+        A label of the posterior's index, or a row number.
+    ax : Axes, optional
+    prob : float, default 0.95
+        Probability of the interval.
+    top : int, default 12
+        Features shown at most.
+    color : color, default SKY
     """
     number = None
     if label is not None:

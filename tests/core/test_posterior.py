@@ -124,7 +124,7 @@ def test_a_single_temperature_gives_a_dirichlet_again():
     assert p.settings == {"preset": "rank", "temperature": 4.0}
 
 
-def test_a_temperature_a_feature_changes_the_spread_and_nothing_else(tmp_path):
+def test_one_temperature_per_feature_changes_the_spread_and_nothing_else(tmp_path):
     t = np.array([0.1, 1.0, 3.0, 0.5])
     for whole in (GLOBAL, LOCAL):
         p = whole.calibrated(temperature=t)

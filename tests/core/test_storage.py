@@ -16,8 +16,7 @@ from sklearn.exceptions import NotFittedError
 from torch import nn
 
 from bifkit import GlobalBIF, LocalBIF, Posterior, storage
-from bifkit.storage import BadFile
-from experiments.runner.files import write_bytes
+from bifkit.storage import BadFile, write_bytes
 
 X = np.random.default_rng(0).normal(size=(120, 4)).astype(np.float32)
 Y = (X[:, 1] > 0).astype(int)

@@ -1,12 +1,14 @@
 """Scores of an explanation against scikit-learn and brute force."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
 from sklearn.metrics import matthews_corrcoef
 from torch import nn
 
-from bifkit.evaluation.metrics import (
+from bifkit.evaluation import (
     keep_features,
     mask_only_accuracy,
     mcc,
@@ -37,7 +39,7 @@ def test_mcc_is_scikit_learns():
         assert mcc_of_masks(mask, truth) == pytest.approx(matthews_corrcoef(truth.ravel(), mask.ravel()), abs=1e-12)
 
 
-def test_mcc_with_oracle_k_is_brute_force():
+def test_mcc_with_the_true_k_is_brute_force():
     for _ in range(50):
         shape = RNG.integers(2, 10), RNG.integers(2, 8)
         scores, truth = RNG.integers(0, 4, shape) / 4, RNG.random(shape) < 0.4  # with ties
@@ -50,7 +52,10 @@ def test_mcc_extremes_and_one_row_for_all():
     truth = np.array([[1, 1, 0, 0], [1, 0, 1, 0]], bool)
     assert mcc(truth * 1.0, truth) == 1 and mcc(1.0 - truth, truth) == -1
     assert mcc([3, 2, 1, 0], truth) == mcc([[3, 2, 1, 0]] * 2, truth) == pytest.approx(0.5)
-    assert mcc(np.ones((2, 4)), np.ones((2, 4), bool)) == 0  # nothing to find
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert mcc(np.ones((2, 4)), np.ones((2, 4), bool)) == 0  # nothing to find
+        assert mcc_of_masks(np.zeros((2, 4), bool), truth) == 0 == mcc_of_masks([True] * 4, truth)
 
 
 def test_top_k():

@@ -11,8 +11,7 @@ from sklearn.svm import LinearSVC
 from torch import nn
 
 from bifkit import Posterior
-from bifkit.evaluation import faithfulness as faithful
-from bifkit.evaluation.faithfulness import deletion_curve, deletion_score, insertion_curve, insertion_score
+from bifkit.evaluation import deletion_curve, deletion_score, faithfulness, insertion_curve, insertion_score
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(30, 5)).astype(np.float32)
@@ -53,7 +52,7 @@ def brute(kind, x_all, scores, fills, groups, regression=False):
 @pytest.mark.parametrize("kind", ["deletion", "insertion"])
 @pytest.mark.parametrize("regression", [False, True])
 def test_curves_are_the_loops(kind, groups, regression, monkeypatch):
-    monkeypatch.setattr(faithful, "BATCH", 64)  # several chunks
+    monkeypatch.setattr(faithfulness, "BATCH", 64)  # several chunks
     curve = deletion_curve if kind == "deletion" else insertion_curve
     index = list(range(5)) if groups is None else groups
     scores = SCORES[:, :max(index) + 1]
@@ -153,7 +152,7 @@ def test_donors_are_the_same_for_every_method_and_follow_the_seed():
     ({"model": LinearSVC()}, "predict_proba"),
     ({"model": 3}, "a torch module, an estimator or a function"),
 ])
-def test_errors_at_the_door(change, message):
+def test_bad_input_is_explained(change, message):
     arguments = {"model": softmax, "X": X, "scores": SCORES} | change
     with pytest.raises((ValueError, TypeError), match=message):
         deletion_curve(**arguments)
