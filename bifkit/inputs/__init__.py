@@ -1,6 +1,6 @@
 """What goes in: rows, labels and models, checked; groups; stand-ins for models without gradients.
 
-The room's door: the rest of the package imports from here, not from the files inside.
+The rest of the package imports from here, not from the files inside.
 """
 
 from bifkit.inputs.answers import function_of

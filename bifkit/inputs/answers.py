@@ -52,11 +52,7 @@ def function_of(predict: Any, kind: str | None = None) -> tuple[Callable, str | 
 
 
 def mixtures(rows: np.ndarray, n: int, width: int, rng: np.random.Generator) -> np.ndarray:
-    """Return row numbers (n, D): each feature is one of two different ``rows``'; how many of the first, is random too.
-
-    >>> np.unique(mixtures(np.array([3, 8]), 50, 4, np.random.default_rng(0))).tolist()
-    [3, 8]
-    """
+    """Return row numbers (n, D): each feature comes from one of two different ``rows``, in random proportions."""
     first = rng.integers(len(rows), size=(n, 1))
     second = (first + 1 + rng.integers(len(rows) - 1, size=(n, 1))) % len(rows)
     return rows[np.where(rng.random((n, width)) < rng.random((n, 1)), first, second)]

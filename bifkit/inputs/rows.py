@@ -27,11 +27,7 @@ def is_loader(X: Any) -> bool:
 
 
 def view(model: nn.Module, shape: Sequence[int]) -> Model:
-    """Return g as a function of flat rows: (B, D) to float outputs (B, C), whatever shape and dtype g works in.
-
-    >>> view(nn.Flatten(), (2, 2))(torch.ones(3, 4)).shape
-    torch.Size([3, 4])
-    """
+    """Return g as a function of flat rows: (B, D) to float outputs (B, C), whatever shape and dtype g works in."""
     kind = checks.like(model)
     return lambda x: model(x.view(len(x), *shape).to(kind)).reshape(len(x), -1).float()
 
@@ -153,7 +149,7 @@ def source(X: Any, y: Any, model: nn.Module, *, device: str | torch.device, like
     model : nn.Module
         The frozen g.
     device : torch.device
-        Where g is and batches must be.
+        Where g is.
     likelihood : {"categorical", "binary", "regression"} or None
         What g predicts; None decides by its outputs and the labels.
     feature_names : list of str or None
@@ -162,6 +158,11 @@ def source(X: Any, y: Any, model: nn.Module, *, device: str | torch.device, like
         Rows per batch; a DataLoader has its own.
     groups : any or None
         Groups of features, if there are any: then odd single columns need no warning.
+
+    Returns
+    -------
+    InMemory or Streamed
+        See ``Rows`` for what both know.
 
     Examples
     --------
@@ -215,7 +216,7 @@ class InMemory(Rows):
                 yield from zip(self.X[rows].split(self.size), target[rows].split(self.size), strict=True)
 
     def _moments(self, target: str) -> tuple[float, float]:
-        values = self.labels if target == "labels" and self.labels is not None else self.whole[:, 0]
+        values = self.whole[:, 0] if target == "soft" or self.labels is None else self.labels
         return float(values.mean()), float(values.std())
 
 
@@ -233,11 +234,14 @@ class Streamed(Rows):
             with _naming(number):
                 x, labels, out = self._checked(batch, likelihood)
             inputs.add(x)
-            self.soft.add(out[:, :1])
+            quantity = self.likelihood == "regression"
+            if quantity:
+                self.soft.add(out[:, :1])
             if labels is not None:
-                self.labels.add(labels.unsqueeze(1))
                 gap = _predicted(out, self.likelihood) - labels
-                error += float(gap.square().sum() if self.likelihood == "regression" else gap.count_nonzero())
+                error += float(gap.square().sum() if quantity else gap.count_nonzero())
+                if quantity:
+                    self.labels.add(labels.unsqueeze(1))
             if self.n < 1000:
                 first.append(x[:1000 - self.n].clone())
             zero_rows += int((x == 0).all(1).sum())
@@ -274,15 +278,12 @@ class Streamed(Rows):
     def _score(self, error: float) -> float:
         """Accuracy from the number of wrong rows, or R^2 from the sum of squared errors."""
         most = self.n if self.likelihood != "regression" else self.n * float(self.labels.var[0])
-        return 1 - error / most if most else float(error == 0)  # as scikit-learn has R^2 of a constant
+        return (most - error) / most if most else float(error == 0)  # as scikit-learn has R^2 of a constant
 
     def batches(self, read: Read, g: Model | None = None) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield (x, target) for ever, in the loader's order; a batch of one row, which has no spread, is left out.
+        """Yield (x, target) for ever, in the loader's order, ``read`` for one batch at a time (see ``InMemory``).
 
-        Parameters
-        ----------
-        read, g : callable
-            As for rows in memory; ``read`` gets one batch at a time.
+        A batch of one row is left out: it cannot be normalised, and has no other row to take values from.
         """
         model = g or view(self.model, self.shape)
         while True:

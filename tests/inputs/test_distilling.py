@@ -238,8 +238,9 @@ def test_bad_input_is_refused(predict, x, options, message):
         distill(predict, x, **FAST | options)
 
 
-def test_odd_input_warns():
-    with pytest.warns(UserWarning, match=r"only 60 rows.* 12 of them"):
+def test_odd_input_warns_at_the_callers_line():
+    with pytest.warns(UserWarning, match=r"only 60 rows.* 12 of them") as few:
         distill(soft, X[:60], **FAST)
-    with pytest.warns(UserWarning, match="say kind='probability'"):
+    with pytest.warns(UserWarning, match="say kind='probability'") as unclear:
         distill(lambda rows: soft(rows)[:, 1], X, **FAST)
+    assert {w.filename for w in [*few, *unclear]} == {__file__}

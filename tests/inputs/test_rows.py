@@ -42,10 +42,10 @@ class _Stream(IterableDataset):
     """Batches made by a function each time the loader is gone through; no length."""
 
     def __init__(self, make):
-        self.make, self.passes = make, 0
+        self.make, self.times = make, 0
 
     def __iter__(self):
-        self.passes += 1
+        self.times += 1
         return iter(self.make())
 
 
@@ -178,7 +178,7 @@ def test_an_epoch_of_a_loader_is_one_pass_and_one_more_counts():
     for rows, epochs, least, steps in ((401, 3, 1, 12), (400, 1, 9, 9)):  # a batch of one row is no step
         loader = _stream(lambda rows=rows: X[:rows].split(100))
         fitted = _bif(GlobalBIF, epochs=epochs, min_steps=least).fit(loader)
-        assert loader.dataset.passes == 4 and fitted.diagnostics_.steps == steps
+        assert loader.dataset.times == 4 and fitted.diagnostics_.steps == steps
 
 
 @BOTH
@@ -320,7 +320,7 @@ def test_explaining_a_loader_is_explaining_its_rows_in_one_pass(kw):
     whole, streamed = fitted.explain(X), fitted.explain(loader)
     if "classes" not in kw:
         whole, streamed = {None: whole}, {None: streamed}
-    assert list(whole) == list(streamed) and loader.dataset.passes == 1
+    assert list(whole) == list(streamed) and loader.dataset.times == 1
     for c in whole:
         assert np.allclose(whole[c].alpha, streamed[c].alpha, atol=1e-6) and len(streamed[c]) == 401
         nets = fitted.networks_ if c is None else np.array_split(fitted.networks_, 2)[fitted.classes_.index(c)]
