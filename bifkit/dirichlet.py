@@ -10,13 +10,13 @@ asks of it has a closed form or one cheap integral:
     divergence  KL(Dir(alpha) || Dir(beta)) = log G(alpha_0) - sum log G(alpha_i) - log G(beta_0) + sum log G(beta_i)
                 + sum (alpha_i - beta_i)(psi(alpha_i) - psi(alpha_0)); the paper prints it with the wrong sign
 
-``alpha`` is (D,) for one distribution or (N, D) for one a row; functions act on the last axis. ``rsample`` and
-``kl_torch`` are the differentiable twins used in training.
+``alpha`` is (D,) for one distribution or (N, D) for one per row; functions act on the last axis. ``rsample`` and
+``kl_to_prior`` are what training differentiates, in torch.
 
-``temperature`` (a number, or one a feature) widens or narrows a spread around the same mean, for calibration: a
+``temperature`` (a number, or one per feature) widens or narrows a spread around the same mean, for calibration: a
 marginal becomes Beta(alpha_i / t_i, (alpha_0 - alpha_i) / t_i), and orders are those of gamma variables with mean
-alpha_i and variance t_i alpha_i. One temperature for all gives the Dirichlet of alpha / t, exactly; with one a feature
-each marginal is as wide as it should be, which no Dirichlet can offer.
+alpha_i and variance t_i alpha_i. One temperature for all gives the Dirichlet of alpha / t, exactly; with one per
+feature each marginal is as wide as it should be, which no Dirichlet can offer.
 """
 
 import math
@@ -31,11 +31,7 @@ CELLS = 500_000  # draws x features held at once where probabilities are counted
 
 
 def check(alpha) -> np.ndarray:
-    """``alpha`` as a float64 array, or an error that says what is wrong with it.
-
-    >>> check([1, 2]).dtype
-    dtype('float64')
-    """
+    """``alpha`` as a float64 array, or an error that says what is wrong with it."""
     alpha = np.asarray(alpha, dtype=np.float64)
     if alpha.ndim not in (1, 2) or alpha.shape[-1] < 2:
         raise ValueError(f"alpha must be (D,) or (N, D) with at least two features; got shape {alpha.shape}")
@@ -45,11 +41,7 @@ def check(alpha) -> np.ndarray:
 
 
 def check_temperature(temperature, features) -> np.ndarray:
-    """``temperature`` as a float64 array, one number or one a feature, or an error.
-
-    >>> check_temperature(2, 3).shape, check_temperature([1, 2, 3], 3).shape
-    ((), (3,))
-    """
+    """``temperature`` as a float64 array, one number or one per feature, or an error."""
     temperature = np.asarray(temperature, dtype=np.float64)
     if temperature.shape not in ((), (features,)) or not ((temperature > 0) & (temperature < np.inf)).all():
         raise ValueError(f"temperature must be a positive number, or one for each of the {features} features; "
@@ -153,11 +145,7 @@ def probability_above(alpha, threshold=None, temperature=1.0) -> np.ndarray:
 
 
 def log_draws(alpha, draws, rng, temperature=1.0) -> np.ndarray:
-    """``draws`` samples of log f for one alpha (D,), finite for alpha down to 1e-4 (where f itself underflows).
-
-    >>> log_draws([1e-4, 1.0], 3, np.random.default_rng(0)).shape
-    (3, 2)
-    """
+    """``draws`` samples of log f for one alpha (D,), finite for alpha down to 1e-4 (where f itself underflows)."""
     alpha, _ = _marginal(alpha, temperature)
     # log Gamma(a) = log Gamma(a + 1) - E / a with E exponential: the small-shape identity, in logs
     log_gamma = np.log(rng.gamma(alpha + 1, size=(draws, len(alpha))))
@@ -200,7 +188,7 @@ def group_sum(alpha, groups) -> np.ndarray:
     """
     alpha, groups = check(alpha), np.asarray(groups)
     if groups.shape != alpha.shape[-1:]:
-        raise ValueError(f"groups must give one number a feature ({alpha.shape[-1]}); got shape {groups.shape}")
+        raise ValueError(f"groups must give one number per feature ({alpha.shape[-1]}); got shape {groups.shape}")
     if not np.array_equal(np.unique(groups), np.arange(int(groups.max()) + 1)):
         raise ValueError("groups must be numbered 0..G-1, each with at least one feature")
     out = np.zeros((*alpha.shape[:-1], int(groups.max()) + 1))
@@ -208,86 +196,23 @@ def group_sum(alpha, groups) -> np.ndarray:
     return out
 
 
-def pull_back(f, alpha, grad):
-    """The gradient by alpha of a draw f ~ Dir(alpha) whose own gradient is ``grad``: implicit, by torch's kernel.
-
-    df_j / dalpha_i = r_i (1[i = j] - f_j), with r from the kernel.
-
-    >>> pull_back(torch.tensor([0.5, 0.5]), torch.ones(2), torch.ones(2)).tolist()  # f sums to one whatever alpha
-    [0.0, 0.0]
-    """
-    rate = torch._dirichlet_grad(f, alpha, alpha.sum(-1, keepdim=True).expand_as(alpha))
-    return rate * (grad - (f * grad).sum(-1, keepdim=True))
-
-
-def sample(alpha, draws=1):
-    """``draws`` samples (J, ..., D) of Dir(alpha), alpha >= 1e-3, by torch's kernel; no gradient.
-
-    >>> sample(torch.ones(4, 3), 2).shape
-    torch.Size([2, 4, 3])
-    """
-    return torch._sample_dirichlet(alpha.detach().expand(draws, *alpha.shape).contiguous())
-
-
-class _Sample(torch.autograd.Function):
-    """A draw and its gradient, by the two kernels of ``torch.distributions``, whose object costs as much as one."""
-
-    @staticmethod
-    def forward(ctx, alpha):
-        f = torch._sample_dirichlet(alpha)
-        ctx.save_for_backward(f, alpha)
-        return f
-
-    @staticmethod
-    def backward(ctx, grad):
-        return pull_back(*ctx.saved_tensors, grad)
-
-
 def rsample(alpha, draws=1):
-    """``draws`` reparameterised samples (J, ..., D) of Dir(alpha), alpha >= 1e-3; implicit gradients (section 4.3).
+    """``draws`` reparameterised samples (J, ..., D) of Dir(alpha), by torch's implicit gradients (section 4.3).
 
-    >>> rsample(torch.ones(4, 3), 2).shape
-    torch.Size([2, 4, 3])
+    Safe in float32 for alpha >= 1e-3 (``FLOOR``).
     """
-    return _Sample.apply(alpha.expand(draws, *alpha.shape).contiguous())
+    return torch.distributions.Dirichlet(alpha, validate_args=False).rsample((draws,))
 
 
-def kl_slope(alpha, prior):
-    """The gradient of ``kl_torch`` by alpha, element by element: what training needs, with one special function.
+def kl_to_prior(alpha, prior):
+    """KL(Dir(alpha) || Dir(prior, ..., prior)) of each row in torch, (..., D) to (...): the right term of the ELBO.
 
-    dKL / dalpha_i = (alpha_i - p) psi'(alpha_i) - (alpha_0 - D p) psi'(alpha_0)
+    The closed form above with beta = (prior, ..., prior), whose own terms are a constant.
 
-    >>> kl_slope(torch.tensor([1.0, 1.0]), 1.0).tolist()
-    [0.0, 0.0]
-    """
-    total = alpha.sum(-1, keepdim=True)
-    all_of_them = (total - alpha.shape[-1] * prior) * torch.polygamma(1, total)
-    return (alpha - prior) * torch.polygamma(1, alpha) - all_of_them
-
-
-class _KL(torch.autograd.Function):
-    """KL to a flat prior with its own gradient: autograd would evaluate and keep a special function for each term."""
-
-    @staticmethod
-    def forward(ctx, alpha, prior):
-        D = alpha.shape[-1]
-        both = torch.cat([alpha, alpha.sum(-1, keepdim=True)], -1)
-        log_gamma, psi = torch.lgamma(both), torch.digamma(both)
-        if ctx.needs_input_grad[0]:
-            ctx.save_for_backward(kl_slope(alpha, prior))
-        constant = D * math.lgamma(prior) - math.lgamma(D * prior)
-        inner = ((alpha - prior) * (psi[..., :-1] - psi[..., -1:])).sum(-1)
-        return log_gamma[..., -1] - log_gamma[..., :-1].sum(-1) + constant + inner
-
-    @staticmethod
-    def backward(ctx, grad):
-        return grad.unsqueeze(-1) * ctx.saved_tensors[0], None
-
-
-def kl_torch(alpha, prior):
-    """Differentiable KL(Dir(alpha) || Dir(prior, ..., prior)) of each row, (..., D) to (...).
-
-    >>> round(float(kl_torch(torch.tensor([2.0, 1.0]), 1.0)), 4)  # log 2 - 1/2
+    >>> round(float(kl_to_prior(torch.tensor([2.0, 1.0]), 1.0)), 4)  # log 2 - 1/2
     0.1931
     """
-    return _KL.apply(alpha, float(prior))
+    D, total = alpha.shape[-1], alpha.sum(-1)
+    constant = D * math.lgamma(prior) - math.lgamma(D * prior)
+    log_normaliser = total.lgamma() - alpha.lgamma().sum(-1)
+    return log_normaliser + constant + ((alpha - prior) * (alpha.digamma() - total.digamma().unsqueeze(-1))).sum(-1)

@@ -1,45 +1,102 @@
 """GlobalBIF and LocalBIF: fit, explain, save, load.
 
     posterior = GlobalBIF(model).fit(X, y).explain()       # one Dirichlet for the data set (Algorithm 1)
-    posterior = LocalBIF(model).fit(X, y).explain(X_new)   # one Dirichlet a row, through an importance network (Alg. 2)
+    posterior = LocalBIF(model).fit(X, y).explain(X_new)   # one per row, through an importance network (Algorithm 2)
 
-Both maximise the ELBO of :mod:`bifkit.elbo` by stochastic gradients; they differ only in where alpha comes from. The
-model g is left exactly as it was: weights, BatchNorm statistics, mode, ``requires_grad``. Hyper-parameters left at
-None are the preset's.
+Both maximise the ELBO of :mod:`bifkit.elbo` by the loop of :mod:`bifkit.training`; they differ only in where alpha
+comes from. The model g is left exactly as it was: weights, BatchNorm statistics, mode, ``requires_grad``.
 """
 
 import copy
 import dataclasses
 import logging
 import time
-from pathlib import Path  # noqa: F401 (the examples below)
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
-from torch import nn  # noqa: F401 (the examples below)
 
-from bifkit import storage
-from bifkit.elbo import one_against_rest, reader
-from bifkit.evaluation import diagnostics
-from bifkit.gates import Settings, preset
-from bifkit.inputs import checks as door
-from bifkit.inputs import rows as batches
-from bifkit.inputs.groups import resolve_groups
+from bifkit import inputs, storage
+from bifkit.elbo import one_against_rest, target_reader
+from bifkit.evaluation import Diagnostics, diagnose
+from bifkit.logs import verbosity
 from bifkit.networks import GlobalAlpha, ImportanceNetwork
-from bifkit.optim import AdamW, OneCycle
 from bifkit.posterior import Posterior
-from bifkit.progress import verbosity
+from bifkit.presets import Settings, preset
 from bifkit.seeding import derive
-from bifkit.training import learning_copy, maximise
+from bifkit.training import adamw, learning_copy, maximise
 
 log = logging.getLogger(__name__)
-PROBED = 10**6  # importances that a fit follows: those of a thousand rows, of fewer where a row has many
+FOLLOWED = 10**6  # importances that a fit follows: those of a thousand rows, of fewer where a row has many
+
+PARAMETERS = """
+    Hyper-parameters left at None are the preset's (:mod:`bifkit.presets`).
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        The trained, differentiable g; it returns logits (rows, classes), one logit, or a prediction.
+    preset : str, default "rank"
+        "rank" (which features matter?), "few" (which few are enough?), "paper" or "released".
+    gate : str, optional
+        What f does to an input: "simplex", "max", "top" or "saturating" (:mod:`bifkit.gates`).
+    fill : str, optional
+        What stands where an input fades: "zero", "mean" or "marginal".
+    target : str, optional
+        "soft" explains g's own prediction, "labels" the labels y.
+    draws : int, optional
+        Samples of f per row and step (J).
+    point_estimate : bool, optional
+        The mean of the Dirichlet instead of samples (section 4.3).
+    prior : float, optional
+        Every parameter of the Dirichlet prior.
+    kl_weight : float or str, optional
+        Weight of a row's KL; "elbo" as Eq. 4 and 7 have it, "1/batch" as the authors' code.
+    epochs, min_steps : int, optional
+        Passes over the data, and the least number of steps.
+    batch_size : int, optional
+        Rows of a step.
+    lr : float, optional
+        Learning rate.
+    restarts : int, optional
+        Independent fits; alpha is their mean.
+    hidden : int, optional
+        Width of the importance network's two layers.
+    groups : dict, list of lists or integer mask, optional
+        Features that share one importance, such as {"address": ["street", "city"]}.
+    feature_names : list of str, optional
+        Where X has no columns of its own.
+    likelihood : str, optional
+        "categorical", "binary" or "regression"; by default read off g's outputs and y.
+    image : (int, int), optional
+        Height and width of an image: the importance network gets convolutions.
+    classes : "each", int or list of int, optional
+        Explain these classes one by one, each against the rest: ``explain`` then gives {class: posterior}.
+    device : str, optional
+        Where g is expected to be; it is not moved.
+    seed : int, default 0
+        Fixes the fit.
+    progress : bool, optional
+        A bar; by default in a terminal. In JupyterLab say True.
+    verbose : int, default 0
+        1 logs what is done, 2 every twentieth of a fit.
+
+    Attributes
+    ----------
+    score_ : float or None
+        How well g predicts y from the whole input: accuracy, or R^2 of a regression.
+    diagnostics_ : Diagnostics
+        Has the fit converged, and does it say anything?
+    history_ : list of list of float
+        The ELBO, a mean over each twentieth of each fit; ``elbo_`` is the mean of the last ones.
+    """
 
 
 class _BIF(BaseEstimator):
-    """What the two explainers share: settings, the door, the fit, saving."""
+    """What the two explainers share: settings, checks, the fit, saving."""
+
+    _lr_field = "lr"  # of the Settings, that ``lr=`` replaces
 
     def __init__(self, model, preset="rank", *, gate=None, fill=None, target=None, draws=None, point_estimate=None,
                  prior=None, kl_weight=None, epochs=None, min_steps=None, batch_size=None, lr=None,
@@ -52,123 +109,125 @@ class _BIF(BaseEstimator):
         self.groups, self.feature_names, self.likelihood, self.image = groups, feature_names, likelihood, image
         self.classes, self.progress, self.verbose = classes, progress, verbose
 
-    _lr_field = "lr"
-
     def _settings(self) -> Settings:
         names = ("gate", "fill", "target", "draws", "point_estimate", "prior", "kl_weight",
                  "epochs", "min_steps", "batch_size", "restarts", "hidden")
         return preset(self.preset, **{n: getattr(self, n) for n in names}, **{self._lr_field: self.lr})
 
     def fit(self, X, y=None):
-        """Learn the Dirichlet from a DataFrame, array or tensor ``X`` and labels ``y``, or from a DataLoader alone.
+        """Learn the Dirichlet; returns the explainer.
 
-        Under a soft target ``y`` has no effect on the fit. Where it is given, ``score_`` is how well g predicts it from
-        the whole input: accuracy, or R^2 for a regression. ``diagnostics_`` says whether the fit has converged, and
-        ``history_`` holds the ELBO.
-
-        >>> X = np.random.default_rng(0).normal(size=(50, 2)); g = nn.Identity()
-        >>> fitted = GlobalBIF(g, min_steps=9, epochs=1).fit(X, X.argmax(1)); fitted.likelihood_, fitted.score_
-        ('categorical', 1.0)
+        Parameters
+        ----------
+        X : DataFrame, array, tensor or DataLoader
+            One row per instance. A DataLoader yields x or (x, y).
+        y : array, optional
+            Labels. Under a soft target they have no effect on the fit, and give ``score_``.
         """
         for name in [n for n in vars(self) if n.endswith("_")]:
             delattr(self, name)  # a fit that fails leaves no mixture of old and new
         s, started = self._settings(), time.perf_counter()
-        device = door.check_model(self.model, self.device)
+        device = inputs.check_model(self.model, self.device)
         gpus = range(torch.cuda.device_count())
-        with verbosity(self.verbose), door.frozen(self.model), torch.random.fork_rng(gpus), torch.enable_grad():
+        with verbosity(self.verbose), inputs.frozen(self.model), torch.random.fork_rng(gpus), torch.enable_grad():
             torch.manual_seed(derive(type(self).__name__, self.seed))  # a loader that shuffles repeats itself
             known = self.likelihood or getattr(self.model, "likelihood_", None)  # a stand-in knows what it stands for
-            rows = batches.source(X, y, self.model, device=device, likelihood=known, groups=self.groups,
-                                  feature_names=self.feature_names, batch_size=s.batch_size)
-            self.groups_, self.group_names_ = resolve_groups(self.groups, rows.names)
-            if len(self.group_names_) < 2:
-                raise ValueError("all features stand in one group: importance is relative, so at least two are needed")
+            rows = inputs.source(X, y, self.model, device=device, likelihood=known, groups=self.groups,
+                                 feature_names=self.feature_names, batch_size=s.batch_size)
+            self._learn_names(X, rows)
             if rows.score is None:
                 s = s.changed(target="soft")
             self.settings_, self.likelihood_, self.score_ = s, rows.likelihood, rows.score
-            self.feature_names_, self.shape_, self.n_features_in_ = rows.names, rows.shape, rows.width
-            self.columns_ = None if rows.columns is None else [str(c) for c in rows.columns]
-            if hasattr(X, "columns") and all(isinstance(c, str) for c in X.columns):
-                self.feature_names_in_ = np.array(self.columns_, dtype=object)  # scikit-learn's convention
-            self.classes_ = door.check_classes(self.classes, rows.outputs)
+            self.classes_ = inputs.check_classes(self.classes, rows.outputs)
             log.info("%s: %d rows, %d features%s, preset %s, likelihood %s", type(self).__name__, rows.n, rows.width,
                      "" if self.groups is None else f" in {len(self.group_names_)} groups", self.preset,
                      self.likelihood_)
-            fits = [self._fit_once(rows, s, r, c) for c in self.classes_ or [None] for r in range(s.restarts)]
+            probe = rows.some(min(max(FOLLOWED // len(self.group_names_), 50), 1000))  # the rows a fit is judged by
+            fits = [self._fit_once(rows, s, probe, r, c) for c in self.classes_ or [None] for r in range(s.restarts)]
             self.history_ = [[float(part.mean()) for part in np.array_split(c, min(20, len(c)))] for _, c, _ in fits]
-            self.elbo_ = float(np.mean([h[-1] for h in self.history_]))  # a history is a mean over each twentieth
+            self.elbo_ = float(np.mean([h[-1] for h in self.history_]))
             if not np.isfinite(self.elbo_):
                 raise FloatingPointError("the fit diverged: try a smaller lr, or check the scale of g's outputs")
-            self.diagnostics_ = diagnostics.of(fits, self._probe(rows), len(self.group_names_))
-            self.networks_ = [net for net, *_ in fits]
+            self.diagnostics_ = diagnose(fits, probe, len(self.group_names_))
+            self.networks_ = [network for network, *_ in fits]
             log.info("%s: done in %.1f s, ELBO %.4f, %.1f effective features", type(self).__name__,
                      time.perf_counter() - started, self.elbo_, self.diagnostics_.effective_features)
         return self
 
-    def _fit_once(self, rows, s, restart, class_number=None):
-        """One fit: (network, ELBO, drift of the end). A released g learns along: each restart takes its own copy."""
-        model = learning_copy(self.model) if s.batch_norm == "train" else self.model
-        g, likelihood = batches.view(model, rows.shape), self.likelihood_
-        read = reader(s.target, likelihood, class_number)
-        torch.manual_seed(derive(type(self).__name__, self.seed, restart))
-        net = self._new_network(rows.width, s, rows).to(rows.mean.device).train()
-        stream = rows.batches(read, None if model is self.model else batches.view(copy.deepcopy(model), rows.shape))
+    def _learn_names(self, X, rows):
+        """Features, groups and shape, as ``explain`` will need them."""
+        self.groups_, self.group_names_ = inputs.resolve_groups(self.groups, rows.names)
+        if len(self.group_names_) < 2:
+            raise ValueError("all features stand in one group: importance is relative, so at least two are needed")
+        self.feature_names_, self.shape_, self.n_features_in_ = rows.names, rows.shape, rows.width
+        self.columns_ = None if rows.columns is None else [str(c) for c in rows.columns]
+        if hasattr(X, "columns") and all(isinstance(c, str) for c in X.columns):
+            self.feature_names_in_ = np.array(self.columns_, dtype=object)  # scikit-learn's convention
+
+    def _fit_once(self, rows, s, probe, restart, class_number=None):
+        """One fit: (network, ELBO of each step, importances followed). A released g learns along, as a copy."""
+        model, stream_of = self.model, None
+        if s.batch_norm == "train":
+            model = learning_copy(self.model)
+            stream_of = inputs.view(copy.deepcopy(model), rows.shape)  # soft targets: g as it was, not as it learns
+            if not any(p.requires_grad for p in model.parameters()):
+                inputs.warn("preset 'released' rests on g's BatchNorm layers, and this g has none")
+        g = whole = inputs.view(model, rows.shape)
+        likelihood, read = self.likelihood_, target_reader(s.target, self.likelihood_, class_number)
         if class_number is not None:
-            whole, likelihood = g, "binary"
-            g = lambda x: one_against_rest(whole(x), class_number)  # noqa: E731
-        groups = None if len(self.group_names_) == rows.width and self.groups is None else \
-            torch.as_tensor(self.groups_, device=rows.mean.device)
-        name = type(self).__name__ + ("" if class_number is None else f" class {class_number}")
-        curve, moved = maximise(
-            net, g, stream, s, steps=max(s.epochs * rows.per_epoch, s.min_steps), name=name, show=self.progress,
-            optimiser=lambda vectors, steps: self._optimiser(vectors, s, steps), average=self._averaged(net),
-            learned=[p for p in model.parameters() if p.requires_grad], groups=groups, mean=rows.mean,
-            probe=self._probe(rows), likelihood=likelihood, kl_weight=self._kl_weight(s, rows.n, rows.size),
-            scale=rows.scale(s.target) if likelihood == "regression" else 1.0)
-        return net.eval(), curve, moved
+            likelihood, g = "binary", lambda x: one_against_rest(whole(x), class_number)
+        torch.manual_seed(derive(type(self).__name__, self.seed, restart))
+        network = self._new_network(rows.width, s, rows).to(rows.mean.device).train()
+        steps = max(s.epochs * rows.per_epoch, s.min_steps)
+        learned = [*network.parameters(), *(p for p in model.parameters() if p.requires_grad)]
+        optimiser, schedule = self._optimiser(learned, s, steps)
+        curve, followed = maximise(
+            network, g, rows.batches(read, stream_of), s, steps=steps, optimiser=optimiser, schedule=schedule,
+            average=getattr(network, "theta", None), probe=probe, progress=self.progress,
+            name=type(self).__name__ + ("" if class_number is None else f" class {class_number}"),
+            kl_weight=self._kl_weight(s, rows), likelihood=likelihood, mean=rows.mean,
+            scale=rows.scale(s.target) if likelihood == "regression" else 1.0,
+            groups=None if self.groups is None else torch.as_tensor(self.groups_, device=rows.mean.device))
+        return network.eval(), curve, followed
 
-    def _probe(self, rows):
-        """The rows that a fit is judged by."""
-        return rows.some(min(max(PROBED // len(self.group_names_), 50), 1000))
-
-    def _kl_weight(self, s, N, B):
-        return 1.0 / B if s.kl_weight == "1/batch" else s.kl_weight
-
-    def _averaged(self, net):
-        return None
-
-    def _meta(self):
-        return {"settings": dataclasses.asdict(self.settings_), "preset": self.preset, "score": self.score_,
-                "feature_names": self.feature_names_, "columns": self.columns_, "group_names": self.group_names_,
-                "from_frame": hasattr(self, "feature_names_in_"),
-                "shape": list(self.shape_), "likelihood": self.likelihood_, "classes": self.classes_,
-                "diagnostics": self.diagnostics_ and dataclasses.asdict(self.diagnostics_),
-                "history": self.history_, "elbo": self.elbo_, "seed": self.seed, "restarts": len(self.networks_),
-                "image": list(self.image) if self.image else None, "groups": None if self.groups is None else
-                {n: np.flatnonzero(self.groups_ == i).tolist() for i, n in enumerate(self.group_names_)}}
+    def _kl_weight(self, s, rows):
+        if s.kl_weight == "elbo":
+            return self._kl_of_the_paper(rows)
+        return 1.0 / rows.size if s.kl_weight == "1/batch" else s.kl_weight
 
     def save(self, path):
-        """Everything but g, in one file without pickle; g stays yours.
+        """Write everything but g to one file without pickle; g stays yours.
 
-        >>> import tempfile; folder = Path(tempfile.mkdtemp())
-        >>> fitted = GlobalBIF(nn.Identity(), min_steps=9, epochs=1).fit([[1.0, 2.0], [4.0, 3.0]])
-        >>> fitted.save(folder / "doctest.bif")
-        >>> bool((GlobalBIF.load(folder / "doctest.bif").explain().alpha == fitted.explain().alpha).all())
-        True
+        Parameters
+        ----------
+        path : str or Path
+            Such as "mine.bif".
         """
         self._check_fitted()
         arrays = {"groups": np.asarray(self.groups_, dtype=np.int64)}
-        for r, net in enumerate(self.networks_):
-            arrays |= {f"{r}.{k}": v.cpu().numpy() for k, v in net.state_dict().items()}
-        storage.write(path, type(self).__name__, arrays, self._meta())
+        for r, network in enumerate(self.networks_):
+            arrays |= {f"{r}.{k}": v.cpu().numpy() for k, v in network.state_dict().items()}
+        groups = None if self.groups is None else \
+            {n: np.flatnonzero(self.groups_ == i).tolist() for i, n in enumerate(self.group_names_)}
+        storage.write(path, type(self).__name__, arrays, {
+            "settings": dataclasses.asdict(self.settings_), "preset": self.preset, "score": self.score_,
+            "feature_names": self.feature_names_, "columns": self.columns_, "group_names": self.group_names_,
+            "from_frame": hasattr(self, "feature_names_in_"), "shape": list(self.shape_),
+            "likelihood": self.likelihood_, "classes": self.classes_, "groups": groups,
+            "diagnostics": self.diagnostics_ and dataclasses.asdict(self.diagnostics_), "history": self.history_,
+            "elbo": self.elbo_, "seed": self.seed, "restarts": len(self.networks_),
+            "image": list(self.image) if self.image else None})
 
     @classmethod
     def load(cls, path, model=None):
-        """The fitted explainer of a file; ``model`` (g) is only needed to fit again.
+        """The fitted explainer of a file.
 
-        >>> GlobalBIF.load("nowhere/mine.bif")
-        Traceback (most recent call last):
-        FileNotFoundError: there is no file 'mine.bif' in 'nowhere'
+        Parameters
+        ----------
+        path : str or Path
+            Written by ``save``.
+        model : torch.nn.Module, optional
+            g; only needed to fit again, or to refine.
         """
         arrays, meta = storage.read(path, cls.__name__)
         try:
@@ -185,7 +244,7 @@ class _BIF(BaseEstimator):
             if meta.get("from_frame"):  # older files lack these five
                 self.feature_names_in_ = np.array(self.columns_, dtype=object)
             self.classes = self.classes_
-            self.diagnostics_ = diagnostics.Diagnostics(**meta["diagnostics"]) if meta.get("diagnostics") else None
+            self.diagnostics_ = Diagnostics(**meta["diagnostics"]) if meta.get("diagnostics") else None
             self.n_features_in_ = len(self.feature_names_)
             if len(self.groups_) != len(self.feature_names_):
                 raise ValueError("features and groups do not fit together")
@@ -193,10 +252,10 @@ class _BIF(BaseEstimator):
                 raise ValueError("classes, restarts and networks do not fit together")
             self.networks_ = []
             for r in range(meta["restarts"]):
-                net = self._new_network(self.n_features_in_, self.settings_)
+                network = self._new_network(self.n_features_in_, self.settings_)
                 state = {k.split(".", 1)[1]: torch.from_numpy(v) for k, v in arrays.items() if k.startswith(f"{r}.")}
-                net.load_state_dict(state)
-                self.networks_.append(net.eval())
+                network.load_state_dict(state)
+                self.networks_.append(network.eval())
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise storage.BadFile(f"the file lacks something a {cls.__name__} needs ({error})") from None
         return self
@@ -211,33 +270,33 @@ class _BIF(BaseEstimator):
     def _alpha(self, x):
         """alpha of some rows, (classes, B, G): averaged over the restarts."""
         with torch.no_grad():
-            alphas = np.stack([net(x).double().cpu().numpy() for net in self.networks_])
+            alphas = np.stack([network(x).double().cpu().numpy() for network in self.networks_])
         return alphas.reshape(len(self.classes_ or [None]), -1, *alphas.shape[1:]).mean(1)
 
     def _answer(self, alphas, index=None, names=None):
-        """The posterior of ``alphas``, one a class; {class: posterior} where classes were asked for."""
-        if self.classes_ is None:
-            return self._posterior(alphas[0], index, names)
-        return {c: self._posterior(alpha, index, names, {"class": c})
-                for c, alpha in zip(self.classes_, alphas, strict=True)}
+        """The posterior of ``alphas``, one per class; {class: posterior} where classes were asked for."""
+        posteriors = [self._posterior(alpha, index, names, {} if c is None else {"class": c})
+                      for c, alpha in zip(self.classes_ or [None], alphas, strict=True)]
+        return posteriors[0] if self.classes_ is None else dict(zip(self.classes_, posteriors, strict=True))
 
-    def _posterior(self, alpha, index, names, more=None):
+    def _posterior(self, alpha, index, names, more):
         groups = list(self.group_names_)
         for i, new in enumerate(names or []):  # a feature that stands alone goes by its new name
             g = self.groups_[i]
             if self.group_names_[g] == self.feature_names_[i] and (self.groups_ == g).sum() == 1:
                 groups[g] = new
         meta = {"explainer": type(self).__name__, "preset": self.preset, **dataclasses.asdict(self.settings_),
-                "seed": self.seed, "elbo": self.elbo_} | (more or {})
+                "seed": self.seed, "elbo": self.elbo_} | more
         return Posterior(alpha, groups, settings=meta, index=index)
 
 
 class GlobalBIF(_BIF):
-    """One importance distribution for the whole data set (section 4.1, Algorithm 1).
-
-    >>> X = np.random.default_rng(0).normal(size=(300, 3)).astype("float32"); y = (X[:, 0] > 0).astype(int)
+    __doc__ = """One importance distribution for the whole data set (section 4.1, Algorithm 1).
+""" + PARAMETERS + """
+    >>> from torch import nn
+    >>> X = np.random.default_rng(0).normal(size=(300, 3)).astype("float32")
     >>> g = nn.Linear(3, 2, bias=False); _ = g.weight.data.copy_(torch.tensor([[-3.0, 0, 0], [3, 0, 0]]))
-    >>> GlobalBIF(g, min_steps=200, epochs=1).fit(X, y).explain().top(1)
+    >>> GlobalBIF(g, min_steps=200, epochs=1).fit(X).explain().top(1)
     ['x0']
     """
 
@@ -246,64 +305,56 @@ class GlobalBIF(_BIF):
     def _new_network(self, width, s, rows=None):
         return GlobalAlpha(len(self.group_names_))
 
-    def _optimiser(self, vectors, s, steps):
-        return AdamW(vectors, lr=s.global_lr), None
+    def _optimiser(self, parameters, s, steps):
+        return adamw(parameters, lr=s.global_lr), None
 
-    def _kl_weight(self, s, N, B):
-        # Eq. 4: one KL for N rows, while the likelihood is averaged over rows
-        return 1.0 / N if s.kl_weight == "elbo" else super()._kl_weight(s, N, B)
-
-    def _averaged(self, net):
-        return net.theta
+    def _kl_of_the_paper(self, rows):
+        return 1.0 / rows.n  # Eq. 4: one KL for N rows, while the likelihood is averaged over rows
 
     def explain(self, X=None) -> Posterior:
-        """The posterior of the data set; ``X`` is not needed.
-
-        >>> p = GlobalBIF(nn.Identity(), min_steps=9, epochs=1).fit([[1.0, 2.0], [4.0, 3.0]]).explain()
-        >>> p.is_local, p.feature_names
-        (False, ['x0', 'x1'])
-        """
+        """The posterior of the data set; ``X`` is not needed."""
         self._check_fitted()
         return self._answer(self._alpha(None)[:, 0])
 
 
 class LocalBIF(_BIF):
-    """One importance distribution a row, through an importance network (section 4.2, Algorithm 2).
-
-    >>> X = np.random.default_rng(0).normal(size=(300, 3)).astype("float32"); y = (X[:, 0] > 0).astype(int)
+    __doc__ = """One importance distribution per row, through an importance network (section 4.2, Algorithm 2).
+""" + PARAMETERS + """
+    >>> from torch import nn
+    >>> X = np.random.default_rng(0).normal(size=(300, 3)).astype("float32")
     >>> g = nn.Linear(3, 2, bias=False); _ = g.weight.data.copy_(torch.tensor([[-3.0, 0, 0], [3, 0, 0]]))
-    >>> LocalBIF(g, min_steps=100, epochs=1).fit(X, y).explain(X[:5]).mean.shape
+    >>> LocalBIF(g, min_steps=100, epochs=1).fit(X).explain(X[:5]).mean.shape
     (5, 3)
     """
 
     def _new_network(self, width, s, rows=None):
-        net = ImportanceNetwork(width, len(self.group_names_), hidden=s.hidden, image=self.image)
-        return net if rows is None else net.standardise(rows.mean, rows.sd)
+        network = ImportanceNetwork(width, len(self.group_names_), hidden=s.hidden, image=self.image)
+        return network if rows is None else network.standardise(rows.mean, rows.sd)
 
-    def _optimiser(self, vectors, s, steps):
-        optimiser = AdamW(vectors, lr=s.lr, weight_decay=s.weight_decay)
-        return optimiser, OneCycle(optimiser, s.lr, steps)
+    def _optimiser(self, parameters, s, steps):
+        optimiser = adamw(parameters, lr=s.lr, weight_decay=s.weight_decay)
+        return optimiser, torch.optim.lr_scheduler.OneCycleLR(optimiser, s.lr, total_steps=steps)
 
-    def _kl_weight(self, s, N, B):
-        # Eq. 7: one KL a row
-        return 1.0 if s.kl_weight == "elbo" else super()._kl_weight(s, N, B)
+    def _kl_of_the_paper(self, rows):
+        return 1.0  # Eq. 7: one KL per row
 
     def explain(self, X, *, batch_size=8192) -> Posterior:
         """The posteriors of the rows of ``X``, in their order and with their index.
 
-        A frame must have the columns of fit, in their order; where fit had no names, those of the frame are taken.
-        From a DataLoader, which is gone through once, memory holds one batch and the answer.
-
-        >>> X = np.random.default_rng(0).normal(size=(50, 2)).astype("float32")
-        >>> LocalBIF(nn.Identity(), min_steps=9, epochs=1, hidden=8).fit(X).explain(X[:3]).to_frame().shape
-        (3, 2)
+        Parameters
+        ----------
+        X : DataFrame, array, tensor or DataLoader
+            A frame must have the columns of fit, in their order; where fit had no names, those of the frame are
+            taken. A DataLoader is gone through once: memory holds one batch and the answer.
+        batch_size : int, default 8192
+            Rows at a time.
         """
         self._check_fitted()
         device, index, new = next(self.networks_[0].parameters()).device, None, None
-        if batches.is_loader(X):
-            blocks = batches.rows_of(X, self.n_features_in_, device)
+        if inputs.is_loader(X):
+            blocks = inputs.rows_of(X, self.n_features_in_, device)
         else:
-            X, _, names, index = door.check_X(X, width=self.n_features_in_)
+            X, _, names, index = inputs.check_X(X, width=self.n_features_in_)
             new = names if index is not None and self.columns_ is None else None
             if index is not None and self.columns_ not in (None, names):
                 raise ValueError(f"X's columns are not those of fit, in their order: expected {self.columns_[:5]}...")

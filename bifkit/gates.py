@@ -1,4 +1,4 @@
-"""How an importance vector acts on an input, and the named presets.
+"""What an importance vector does to an input.
 
 Two choices that the paper leaves implicit decide what BIF finds: the **gate** turns an importance vector f into how
 much of each input passes, m in [0, 1]; the **fill** says what stands where an input fades.
@@ -14,132 +14,67 @@ much of each input passes, m in [0, 1]; the **fill** says what stands where an i
     zero        m x                     the paper: a faded input becomes zero
     mean        m x + (1 - m) mean      zero for standardised data, and right for data that are not
     marginal    m x + (1 - m) x'        a faded input becomes that of another random row x'
-
-The presets name two questions and two reproductions; the same ones serve every study.
 """
-
-from dataclasses import dataclass, fields, replace
-from numbers import Integral, Real
 
 import torch
 
 GATES = ("simplex", "max", "top", "saturating")
 FILLS = ("zero", "mean", "marginal")
-TARGETS = ("labels", "soft")
 
 
 def gate(f, kind):
-    """m from f, both (..., G).
+    """How much of each input passes.
+
+    Parameters
+    ----------
+    f : Tensor (..., G)
+        Importance vectors.
+    kind : str
+        One of ``GATES``.
 
     >>> gate(torch.tensor([0.5, 0.25, 0.25]), "max").tolist()
     [1.0, 0.5, 0.5]
     """
+    G = f.shape[-1]
     if kind == "simplex":
         return f
     if kind == "max":
         return f / f.amax(-1, keepdim=True)
+    if kind == "saturating":
+        return (f * G).clamp(max=1.0)
     if kind == "top":
-        G = f.shape[-1]
         j = (G ** torch.rand(*f.shape[:-1], 1, device=f.device)).long().clamp(1, G - 1)  # log-uniform on 1 .. G-1
         log_f = f.clamp_min(1e-37).log()
         ordered = log_f.sort(-1, descending=True).values
         log_t = (ordered.gather(-1, j - 1) + ordered.gather(-1, j)) / 2
-        return torch.sigmoid(2 * (log_f - log_t))
-    if kind == "saturating":
-        return (f * f.shape[-1]).clamp(max=1.0)
+        return torch.sigmoid(2 * (log_f - log_t))  # f^2 / (f^2 + t^2)
     raise ValueError(f"gate must be one of {', '.join(GATES)}; got {kind!r}")
 
 
-def gated(x, m, fill, donors=None):
-    """What g sees: inputs x (B, D) under gates m (J, B, D); ``donors`` are other rows or the mean.
+def gated(x, m, fill, *, mean=None, pool=None):
+    """What g sees.
+
+    Parameters
+    ----------
+    x : Tensor (B, D)
+        Rows.
+    m : Tensor (J, B, D)
+        How much of each input passes, for each of J draws.
+    fill : str
+        One of ``FILLS``: what stands where an input fades.
+    mean : Tensor (D,), optional
+        The data's mean, for the fill "mean".
+    pool : Tensor (P, D), optional
+        Rows that lend their values under the fill "marginal"; by default those of the batch.
 
     >>> gated(torch.ones(1, 2), torch.tensor([[[1.0, 0.5]]]), "zero").tolist()
     [[[1.0, 0.5]]]
     """
     if fill == "zero":
         return m * x
-    return torch.lerp(donors, x.expand_as(m), m)  # donors + m (x - donors)
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Everything that defines one fit; a preset is one of these, and a keyword argument replaces one field.
-
-    >>> PRESETS["rank"].gate, PRESETS["few"].gate
-    ('saturating', 'top')
-    """
-
-    gate: str = "saturating"
-    fill: str = "marginal"
-    target: str = "soft"  # "soft": g's own prediction; "labels": y
-    draws: int = 1  # J
-    point_estimate: bool = False  # section 4.3: f = mean instead of draws
-    prior: float = 0.1  # every parameter of the Dirichlet prior
-    kl_weight: float | str = 0.003  # of a row's KL; "elbo": as Eq. 4 and 7 weigh it, "1/batch": as the code
-    batch_norm: str = "frozen"  # "train": a copy of g whose BatchNorm normalises each batch and learns
-    epochs: int = 25
-    min_steps: int = 1000
-    batch_size: int = 200
-    lr: float = 1e-2  # importance network, one-cycle
-    weight_decay: float = 0.01
-    global_lr: float = 0.05  # the one alpha of a global explanation
-    hidden: int = 100  # width of the importance network's two layers
-    restarts: int = 1  # independent fits; the importances of a row are their average
-
-    def changed(self, **changes) -> "Settings":
-        """A copy with the given fields replaced; None means unchanged.
-
-        >>> PRESETS["rank"].changed(prior=1.0).prior
-        1.0
-        """
-        known = {f.name for f in fields(self)}
-        unknown = set(changes) - known
-        if unknown:
-            raise ValueError(f"unknown setting {', '.join(sorted(unknown))}; known: {', '.join(sorted(known))}")
-        new = replace(self, **{k: v for k, v in changes.items() if v is not None})
-        new._check()
-        return new
-
-    def _check(self):
-        for name, allowed in (("gate", GATES), ("fill", FILLS), ("target", TARGETS),
-                              ("batch_norm", ("frozen", "train"))):
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name} must be one of {', '.join(allowed)}; got {getattr(self, name)!r}")
-        if isinstance(self.kl_weight, str) and self.kl_weight not in ("elbo", "1/batch"):
-            raise ValueError(f"kl_weight must be a number, 'elbo' or '1/batch'; got {self.kl_weight!r}")
-        if not isinstance(self.kl_weight, str) and not 0 <= self.kl_weight < float("inf"):
-            raise ValueError(f"kl_weight must be finite and not negative; got {self.kl_weight}")
-        for name in ("draws", "epochs", "min_steps", "batch_size", "hidden", "restarts"):
-            least = 2 if name == "batch_size" else 1  # rows of a batch stand in for each other, and normalise together
-            if not (isinstance(getattr(self, name), Integral) and getattr(self, name) >= least):
-                raise ValueError(f"{name} must be a whole number of at least {least}; got {getattr(self, name)!r}")
-        for name in ("prior", "lr", "global_lr"):
-            if not (isinstance(getattr(self, name), Real) and 0 < getattr(self, name) < float("inf")):
-                raise ValueError(f"{name} must be a positive number; got {getattr(self, name)!r}")
-
-
-PRESETS = {
-    # which features matter? explains the model's own prediction; every relevant feature keeps its share
-    "rank": Settings(),
-    # which few are enough? asks it of every number of features at once, one above all, and of the labels. A larger KL
-    # weight than `rank`: at .003 one development seed in four put a useless feature first on Intrusion
-    "few": Settings(gate="top", fill="zero", target="labels", kl_weight=0.01),
-    # the objective as printed: f o x, labels, twenty draws, KL with weight one a row (one a data set: global), and
-    # the supplement's ten epochs
-    "paper": Settings(gate="simplex", fill="zero", target="labels", draws=20, kl_weight="elbo", hidden=200,
-                      epochs=10, min_steps=400),
-    # what the authors' code ran: the same on a g whose BatchNorm renormalises the shrunken inputs
-    "released": Settings(gate="simplex", fill="zero", target="labels", draws=20, kl_weight="1/batch",
-                         batch_norm="train", hidden=200, epochs=10, min_steps=400),
-}
-
-
-def preset(name, **changes) -> Settings:
-    """The named preset with some fields replaced.
-
-    >>> preset("few", draws=5).draws
-    5
-    """
-    if not isinstance(name, str) or name not in PRESETS:
-        raise ValueError(f"preset must be one of {', '.join(PRESETS)}; got {name!r}")
-    return PRESETS[name].changed(**changes)
+    if fill == "mean":
+        stand_in = mean.expand_as(m)
+    else:
+        pool, (J, B, D) = x if pool is None else pool, m.shape
+        stand_in = pool[torch.randint(len(pool), (J * B,), device=x.device)].view(J, B, D)
+    return torch.lerp(stand_in, x.expand_as(m), m)  # stand_in + m (x - stand_in)

@@ -11,27 +11,38 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
+from bifkit import inputs
 from bifkit.dirichlet import FLOOR
-from bifkit.elbo import elbo, one_against_rest, reader
-from bifkit.inputs import checks as door
-from bifkit.inputs import rows as batches
-from bifkit.optim import AdamW
+from bifkit.elbo import elbo, one_against_rest, target_reader
 from bifkit.posterior import Posterior
 from bifkit.seeding import derive
+from bifkit.training import adamw
 
 
 def refine(explainer, X, background, *, steps=150, draws=16, lr=0.05, rows=512):
-    """The posteriors of the rows of ``X`` under a fitted LocalBIF, each refined by ``steps`` of its own.
+    """The posteriors of the rows of ``X``, each refined by steps of its own; g's own prediction is explained.
 
-    ``background`` are rows that lend their values (the training data, or a part of it). g's own prediction is
-    explained. ``rows`` are refined at a time. With ``classes`` the answer is {class: posterior}, as in ``explain``.
+    Parameters
+    ----------
+    explainer : LocalBIF
+        Fitted.
+    X : DataFrame, array or tensor
+        Rows to explain.
+    background : DataFrame, array or tensor
+        Rows that lend their values: the training data, or a part of it.
+    steps : int, default 150
+        Steps for each row.
+    draws : int, default 16
+        Samples of f per row and step.
+    lr : float, default 0.05
+        Learning rate.
+    rows : int, default 512
+        Rows refined at a time.
 
-    >>> from bifkit import LocalBIF
-    >>> X = np.random.default_rng(0).normal(size=(300, 3)).astype("float32")
-    >>> g = torch.nn.Linear(3, 2, bias=False); _ = g.weight.data.copy_(torch.tensor([[-3.0, 0, 0], [3, 0, 0]]))
-    >>> fitted = LocalBIF(g, min_steps=100, epochs=1).fit(X)
-    >>> refine(fitted, X[:2], X, steps=20).top(1)
-    [['x0'], ['x0']]
+    Returns
+    -------
+    Posterior
+        With the explainer's ``classes``: {class: posterior}, as in ``explain``.
     """
     for name, value in (("steps", steps), ("draws", draws), ("rows", rows)):
         if not (isinstance(value, int | np.integer) and value >= 1):
@@ -41,52 +52,53 @@ def refine(explainer, X, background, *, steps=150, draws=16, lr=0.05, rows=512):
     start = explainer.explain(X)
     if isinstance(start, Posterior) and not start.is_local:
         raise TypeError("a global explanation has no rows to refine: fit a LocalBIF")
-    device = door.check_model(explainer.model)
-    x, pool = (door.check_X(a, width=explainer.n_features_in_)[0].to(device) for a in (X, background))
-    found = {}
-    gpus = range(torch.cuda.device_count())
-    with door.frozen(explainer.model), torch.random.fork_rng(gpus), torch.enable_grad():
+    device = inputs.check_model(explainer.model)
+    x, pool = (inputs.check_X(a, width=explainer.n_features_in_)[0].to(device) for a in (X, background))
+    found, gpus = {}, range(torch.cuda.device_count())
+    with inputs.frozen(explainer.model), torch.random.fork_rng(gpus), torch.enable_grad():
         torch.manual_seed(derive("refine", explainer.seed))
         for c, before in start.items() if isinstance(start, dict) else [(None, start)]:
-            task = _Task(explainer, pool, c, draws)
-            alpha = [task.climb(x[i:i + rows], before.alpha[i:i + rows], steps, lr) for i in range(0, len(x), rows)]
+            objective = _objective(explainer, pool, c, draws)
+            alpha = [_climb(objective, x[i:i + rows], before.alpha[i:i + rows], steps, lr)
+                     for i in range(0, len(x), rows)]
             found[c] = Posterior(np.concatenate(alpha), before.feature_names, index=before.index,
                                  settings=before.settings | {"refined": int(steps)})
     return found if isinstance(start, dict) else found[None]
 
 
-class _Task:
-    """What is the same for all rows: g, the objective, and the rows that lend their values."""
+def _objective(explainer, pool, class_number, draws):
+    """A function of rows x that gives a function of alpha: their ELBO."""
+    s = explainer.settings_.changed(draws=draws, target="soft", point_estimate=False)
+    whole = inputs.view(explainer.model, explainer.shape_)
+    read = target_reader("soft", explainer.likelihood_, class_number)
+    g, likelihood = whole, explainer.likelihood_
+    if class_number is not None:
+        g, likelihood = lambda x: one_against_rest(whole(x), class_number), "binary"
+    weight = {"elbo": 1.0, "1/batch": 1.0 / s.batch_size}.get(s.kl_weight, s.kl_weight)  # Eq. 7: one KL per row
+    scale = float(inputs.outputs(whole, pool).std()) or 1.0 if likelihood == "regression" else 1.0
+    how = {"groups": torch.as_tensor(explainer.groups_, device=pool.device), "mean": pool.mean(0), "pool": pool,
+           "likelihood": likelihood, "kl_weight": weight, "scale": scale}
 
-    def __init__(self, explainer, pool, class_number, draws):
-        whole = batches.view(explainer.model, explainer.shape_)
-        self.g = whole if class_number is None else lambda x: one_against_rest(whole(x), class_number)
-        self.whole, self.settings = whole, explainer.settings_.changed(draws=draws, target="soft", point_estimate=False)
-        self.read = reader("soft", explainer.likelihood_, class_number)
-        likelihood = explainer.likelihood_ if class_number is None else "binary"
-        weight = explainer.settings_.kl_weight  # by name: Eq. 7 has one KL a row, the code one a batch
-        weight = {"elbo": 1.0, "1/batch": 1.0 / explainer.settings_.batch_size}.get(weight, weight)
-        scale = 1.0
-        if likelihood == "regression":
-            scale = float(door.outputs(whole, pool).std()) or 1.0
-        self.kw = {"groups": torch.as_tensor(explainer.groups_, device=pool.device), "mean": pool.mean(0), "pool": pool,
-                   "likelihood": likelihood, "kl_weight": weight, "scale": scale}
-
-    def climb(self, x, alpha, steps, lr):
-        """Alpha (B, G) of the rows after ``steps``, averaged over the last two fifths of them."""
+    def of_rows(x):
         with torch.no_grad():
-            target = self.read(self.whole(x), None)
-        alpha = torch.as_tensor(alpha, dtype=torch.float32, device=x.device)
-        theta = torch.log(torch.expm1((alpha - FLOOR).clamp_min(1e-4))).requires_grad_(True)  # softplus, inverted
-        theta.data = torch.where(alpha > 20, alpha, theta.data)
-        adam = AdamW([theta], lr=lr)
-        last, total = steps - max(2 * steps // 5, 1), 0.0
-        for step in range(steps):
-            now = F.softplus(theta) + FLOOR
-            value, _ = elbo(self.g, x, target, now, self.settings, **self.kw)
-            theta.grad = None
-            (-value * len(x)).backward()  # a row's gradient must not shrink with the number of rows beside it
-            adam.step()
-            if step >= last:
-                total = total + now.detach()
-        return (total / (steps - last)).double().cpu().numpy()
+            target = read(whole(x), None)
+        return lambda alpha: elbo(g, x, target, alpha, s, **how)
+
+    return of_rows
+
+
+def _climb(objective, x, alpha, steps, lr):
+    """alpha (B, G) of the rows after ``steps``, averaged over the last two fifths of them."""
+    value_of, alpha = objective(x), torch.as_tensor(alpha, dtype=torch.float32, device=x.device)
+    theta = torch.log(torch.expm1((alpha - FLOOR).clamp_min(1e-4)))  # softplus, inverted
+    theta = torch.where(alpha > 20, alpha, theta).requires_grad_(True)
+    optimiser = adamw([theta], lr=lr)
+    last, total = steps - max(2 * steps // 5, 1), 0.0
+    for step in range(steps):
+        now = F.softplus(theta) + FLOOR
+        optimiser.zero_grad()
+        (-value_of(now) * len(x)).backward()  # a row's gradient must not shrink with the number of rows beside it
+        optimiser.step()
+        if step >= last:
+            total = total + now.detach()
+    return (total / (steps - last)).double().cpu().numpy()

@@ -1,93 +1,129 @@
-"""The training loop of both explainers: maximise the ELBO over batches, without overhead per batch.
+"""The one training loop: maximise the ELBO over batches, by torch.optim. Algorithm 1 and 2 differ in the network alone.
 
-Networks this small spend their time around the matrix products, not in them. So rows are sliced, not handed out one by
-one; all parameters are one vector with one fused step; and the KL brings its own gradient.
+Copy ``maximise`` to try something new: it needs a network (rows to alpha), a frozen g, and batches.
 """
 
 import copy
 import logging
+import sys
+from contextlib import contextmanager
 
 import numpy as np
+import torch
 from torch import nn
+from tqdm import tqdm
 
-from bifkit import passes
-from bifkit.dirichlet import kl_torch
-from bifkit.elbo import descend
-from bifkit.evaluation.diagnostics import Drift
-from bifkit.inputs import checks as door
-from bifkit.optim import flattened, flushed
-from bifkit.progress import Steps
+from bifkit.elbo import elbo
 
 log = logging.getLogger(__name__)
-KL_EVERY = 20
+
+
+def maximise(network, g, batches, settings, *, steps, optimiser, schedule=None, average=None, probe=None, name="fit",
+             progress=None, **objective):
+    """Train ``network`` for some steps.
+
+    Parameters
+    ----------
+    network : Module
+        Rows (B, D) to alpha (B, G), or to one alpha (1, G) for all.
+    g : callable
+        The frozen model.
+    batches : iterable
+        Pairs (x, target), at least ``steps`` of them.
+    settings : Settings
+        See ``bifkit.presets``.
+    steps : int
+        How many batches.
+    optimiser : torch.optim.Optimizer
+        Over the network's parameters, and over whatever else is to learn along.
+    schedule : LRScheduler, optional
+        Stepped after each batch.
+    average : Parameter, optional
+        Ends as its mean over the last fifth of the steps: an optimiser's jitter is not uncertainty.
+    probe : Tensor (P, D), optional
+        Rows whose importances are followed through the second half.
+    name : str
+        What the bar and the log call it.
+    progress : bool, optional
+        Whether a bar shows; by default where tqdm finds a terminal.
+    **objective
+        Further arguments of ``elbo``.
+
+    Returns
+    -------
+    curve : ndarray (steps,)
+        The ELBO of each batch.
+    followed : list of Tensor (P, G)
+        Mean importances of the probe at every twentieth of the way, from the middle on.
+    """
+    curve, followed = np.zeros(steps), []
+    tail, total = steps - max(steps // 5, 1), 0.0
+    with flush_denormals(), _bar(steps, name, progress) as bar:
+        for step, (x, target) in zip(range(steps), batches, strict=False):
+            value = elbo(g, x, target, network(x), settings, **objective)
+            optimiser.zero_grad()
+            (-value).backward()
+            optimiser.step()
+            if schedule is not None:
+                schedule.step()
+
+            curve[step] = value.item()
+            if average is not None and step >= tail:
+                total = total + average.detach()
+            if (step + 1) * 20 // steps > step * 20 // steps:  # every twentieth of the way
+                log.debug("%s: step %d of %d, ELBO %.4f", name, step + 1, steps, curve[step])
+                bar.set_postfix_str(f"ELBO {curve[step]:.3f}", refresh=False)
+                if probe is not None and step >= steps // 2:
+                    followed.append(importances(network, probe))
+            bar.update()
+    if average is not None:
+        average.data.copy_(total / (steps - tail))
+    return curve, followed
+
+
+@torch.no_grad()
+def importances(network, x):
+    """Mean importances (B, G) of rows under a network as it is now; its mode and statistics stay as they are."""
+    mode = network.training
+    alpha = network.eval()(x)
+    network.train(mode)
+    return alpha / alpha.sum(-1, keepdim=True)
+
+
+def adamw(parameters, *, lr, weight_decay=0.0):
+    """torch's AdamW (``weight_decay=0``: Adam) in one fused kernel, where the device has one."""
+    parameters = list(parameters)
+    fused = all(p.device.type in ("cpu", "cuda") for p in parameters)
+    return torch.optim.AdamW(parameters, lr=lr, weight_decay=weight_decay, fused=fused)
 
 
 def learning_copy(model):
-    """A copy of g whose BatchNorm normalises each batch and learns, as in the authors' code (preset ``released``).
-
-    >>> g = learning_copy(nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)).eval().requires_grad_(False))
-    >>> g[1].training, [p.requires_grad for p in g.parameters()]
-    (True, [False, False, True, True])
-    """
-    model = copy.deepcopy(model)
-    norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
-    if not norms:
-        door.warn("preset 'released' rests on g's BatchNorm layers, and this g has none")
-    for m in norms:
-        m.train().requires_grad_(True)
+    """A copy of g whose BatchNorm normalises each batch and learns, as in the authors' code (preset ``released``)."""
+    model = copy.deepcopy(model).requires_grad_(False)
+    for module in model.modules():
+        if isinstance(module, BATCH_NORMS):
+            module.train().requires_grad_(True)
     return model
 
 
-def maximise(net, g, batches, s, *, steps, optimiser, name, probe, kl_weight, learned=(), average=None, show=None,
-             **kw):
-    """Train ``net`` (rows to alpha) for ``steps`` batches: (ELBO of each step, how far importances moved at the end).
+BATCH_NORMS = nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm
 
-    ``optimiser(vectors, steps)`` gives (optimiser, schedule or None); ``probe`` are the rows whose importances are
-    followed; ``learned`` are further parameters that learn along; ``average`` is a parameter that ends as its mean over
-    the last fifth of the steps, because an optimiser's jitter is not uncertainty. ``kw`` goes to the ELBO. Each step
-    knows its log-likelihood; the KL, which moves slowly, is evaluated every ``KL_EVERY`` steps for the curve.
 
-    >>> import torch
-    >>> from bifkit.gates import PRESETS
-    >>> from bifkit.networks import GlobalAlpha
-    >>> x = torch.randn(50, 2, generator=torch.Generator().manual_seed(0)); y = (x[:, 0] > 0).long()
-    >>> adam = lambda vectors, steps: (torch.optim.Adam(vectors, lr=0.1), None)
-    >>> def same():
-    ...     while True:
-    ...         yield x, y
-    >>> net, g = GlobalAlpha(2), lambda x: torch.stack([-3 * x[:, 0], 3 * x[:, 0]], 1)
-    >>> how = {"optimiser": adam, "name": "doc", "probe": x, "kl_weight": 0.003}
-    >>> curve, moved = maximise(net, g, same(), PRESETS["rank"], steps=200, **how)
-    >>> bool(curve[-20:].mean() > curve[:20].mean()), net(x).argmax().item(), moved < 0.1
-    (True, 0, True)
+@contextmanager
+def flush_denormals():
+    """Meanwhile, on this thread, numbers below 1e-38 count as zero.
+
+    Masks are full of them, too small to matter in a sum, and on some CPUs arithmetic with them is far slower.
     """
-    flats = flattened([*net.parameters(), *learned])
-    vectors = [flat.vector for flat in flats]
-    optimiser, schedule = optimiser(vectors, steps)
-    network = passes.of(net)
-    curve, start, tail, drift = np.zeros(steps), steps - max(steps // 5, 1), 0.0, Drift(probe)
-    with flushed(), Steps(steps, name, show) as bar:
-        for step, (x, target) in zip(range(steps), batches, strict=False):
-            for vector in vectors:
-                vector.grad.zero_()
-            alpha = network.forward(x)
-            value, slope = descend(g, x, target, alpha, s, kl_weight=kl_weight, **kw)
-            network.backward(slope)
-            optimiser.step()
-            if schedule:
-                schedule.step()
-            if step % KL_EVERY == 0:
-                kl = kl_weight * float(kl_torch(alpha.detach(), s.prior).mean())
-            curve[step] = float(value) - kl
-            bar.step(curve[step])
-            if average is not None and step >= start:
-                tail = tail + average.detach()
-            if (step + 1) * 20 // steps > step * 20 // steps:  # every twentieth of the way
-                log.debug("%s: step %d of %d, ELBO %.4f", name, step + 1, steps, curve[step])
-                if step >= steps // 2:
-                    drift.look(net)
-    if average is not None:
-        average.data.copy_(tail / (steps - start))
-    for flat in flats:
-        flat.release()
-    return curve, drift.moved()
+    before = float(torch.tensor(1e-38) * 0.1) == 0  # torch does not say
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(before)
+
+
+def _bar(total, name, progress):
+    """tqdm's own bar; None leaves to tqdm whether it shows (where stderr is a terminal)."""
+    return tqdm(total=total, desc=name, leave=False, unit="step", mininterval=0.2, file=sys.stderr,
+                disable=None if progress is None else not progress)

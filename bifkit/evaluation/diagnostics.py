@@ -10,13 +10,11 @@ proof: a fit that starts very slowly looks level too.
 explanation does not tell them apart.
 """
 
-from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
-from bifkit.inputs import checks as door
+from bifkit.inputs import warn
 
 ENOUGH = 100  # steps below which a curve is too short to judge
 RISEN = 0.15  # of the gain; 72 default fits, synthetic and real, had up to .13
@@ -25,11 +23,7 @@ FLAT = 0.98  # of all features
 
 
 class FitWarning(UserWarning):
-    """A fit that should not be trusted as it is; the message holds the advice.
-
-    >>> issubclass(FitWarning, UserWarning)
-    True
-    """
+    """A fit that should not be trusted as it is; the message holds the advice."""
 
 
 @dataclass(frozen=True)
@@ -76,65 +70,57 @@ class Diagnostics:
         return notes
 
 
-class Drift:
-    """How far the mean importances of some rows move between the last fifth of a fit and the fifth before.
+def moved(followed) -> float:
+    """How far mean importances moved between the last fifth of a fit and the fifth before.
 
-    >>> drift, network = Drift(torch.zeros(1, 2)), torch.nn.Linear(2, 2)
-    >>> for alpha in [[5.0, 5.0]] * 4 + [[6.0, 4.0]] * 4:
-    ...     network.bias.data = torch.tensor(alpha); drift.look(network)
-    >>> round(drift.moved(), 3)
+    Parameters
+    ----------
+    followed : list of Tensor (P, G)
+        Mean importances of some rows at every twentieth of the way (``bifkit.training.maximise``).
+
+    Returns
+    -------
+    float
+        Total variation between the means of the two fifths, averaged over rows; 0 where a fit was too short.
+
+    >>> import torch
+    >>> round(moved([torch.tensor([[0.5, 0.5]])] * 4 + [torch.tensor([[0.6, 0.4]])] * 4), 3)
     0.1
     """
-
-    def __init__(self, x):
-        self.x, self.means = x, deque(maxlen=8)
-
-    @torch.no_grad()
-    def look(self, network):
-        """Take down the importances as they are now: to be called at every twentieth of a fit."""
-        mode = network.training
-        alpha = network.eval()(self.x)
-        network.train(mode)
-        self.means.append(alpha / alpha.sum(1, keepdim=True))
-
-    def moved(self) -> float:
-        """Total variation between the means of the two fifths, averaged over rows; 0 where a fit was too short."""
-        if len(self.means) < 8:
-            return 0.0
-        before, last = (torch.stack(part).mean(0) for part in (list(self.means)[:4], list(self.means)[4:]))
-        return float((last - before).abs().sum(1).mean() / 2)
+    if len(followed) < 8:
+        return 0.0
+    before, last = sum(followed[-8:-4]) / 4, sum(followed[-4:]) / 4
+    return float((last - before).abs().sum(1).mean() / 2)
 
 
 def effective_features(network, x) -> float:
-    """exp(entropy of the mean importances), averaged over the rows x.
-
-    >>> import torch
-    >>> effective_features(lambda x: torch.ones(len(x), 4), torch.zeros(3, 2))
-    4.0
-    """
+    """exp(entropy of the mean importances), averaged over the rows x."""
     alpha = network(x).detach().double().cpu().numpy()
     m = alpha / alpha.sum(1, keepdims=True)
     return float(np.exp(-(m * np.log(m)).sum(1)).mean())
 
 
-def of(fits, x, features) -> Diagnostics:
-    """The diagnostics of ``fits``, each (network, ELBO of each step, drift); the worst speaks for all, and warns.
+def diagnose(fits, x, features) -> Diagnostics:
+    """The diagnostics of several fits; the worst speaks for all, and warns.
 
-    >>> import torch, warnings
-    >>> sure, flat = lambda x: torch.tensor([[9.0, 0.1, 0.1]]), lambda x: torch.ones(1, 3)
-    >>> with warnings.catch_warnings(record=True) as caught:
-    ...     warnings.simplefilter("always")
-    ...     of([(sure, np.zeros(200), 0.0), (flat, np.zeros(200), 0.0)], torch.zeros(1, 3), 3).flat, len(caught)
-    (True, 1)
+    Parameters
+    ----------
+    fits : list of (network, ndarray, list)
+        Each with the ELBO of its steps and the importances followed on the way.
+    x : Tensor (P, D)
+        Rows to judge by.
+    features : int
+        Length of the importance vector.
     """
-    found = [judge(curve, effective_features(network, x), features, moved) for network, curve, moved in fits]
+    found = [judge(curve, effective_features(network, x), features, moved(followed))
+             for network, curve, followed in fits]
     worst = max(found, key=lambda d: (d.converged is False, d.flat))
     if notes := worst.advice():
-        door.warn("; ".join(notes), FitWarning)
+        warn("; ".join(notes), FitWarning)
     return worst
 
 
-def judge(curve, effective, features, moved=0.0) -> Diagnostics:
+def judge(curve, effective, features, exchanged=0.0) -> Diagnostics:
     """The diagnostics of one fit from its ELBO, step by step.
 
     >>> rng = np.random.default_rng(0)
@@ -150,6 +136,6 @@ def judge(curve, effective, features, moved=0.0) -> Diagnostics:
     if n >= ENOUGH:
         rise = float(last.mean() - middle.mean())
         error = np.sqrt((last.var() + middle.var()) / fifth)
-        converged = not (moved > MOVED or rise > 3 * error and rise > RISEN * (last.mean() - first.mean()))
+        converged = not (exchanged > MOVED or rise > 3 * error and rise > RISEN * (last.mean() - first.mean()))
     return Diagnostics(n, float(curve[-max(n // 20, 1):].mean()), rise, converged, float(effective), features,
-                       float(moved))
+                       float(exchanged))

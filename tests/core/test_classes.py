@@ -10,7 +10,7 @@ from sklearn.exceptions import NotFittedError
 from torch import nn
 
 from bifkit import GlobalBIF, LocalBIF, storage
-from bifkit.elbo import one_against_rest, reader
+from bifkit.elbo import one_against_rest, target_reader
 from bifkit.inputs import checks as door
 from bifkit.storage import BadFile
 from experiments.models.classifiers import mlp
@@ -87,9 +87,9 @@ def test_one_against_the_rest_is_the_log_odds():
     p = logits.softmax(1)
     for c in range(4):
         assert torch.allclose(one_against_rest(logits, c)[:, 0], torch.logit(p[:, c]), rtol=1e-9)
-        assert torch.allclose(reader("soft", "categorical", c)(logits, None), p[:, c])
+        assert torch.allclose(target_reader("soft", "categorical", c)(logits, None), p[:, c])
         labels = torch.arange(50) % 4
-        assert torch.equal(reader("labels", "categorical", c)(logits, labels), (labels == c).float())
+        assert torch.equal(target_reader("labels", "categorical", c)(logits, labels), (labels == c).float())
 
 
 def test_far_logits_stay_finite():

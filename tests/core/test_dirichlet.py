@@ -64,7 +64,7 @@ def test_kl_torch_is_torchs_with_its_gradient():
     for a in ALPHAS:
         for prior in (0.1, 1.0):
             ours, theirs = (torch.tensor(a, requires_grad=True) for _ in range(2))
-            value = d.kl_torch(ours, prior)
+            value = d.kl_to_prior(ours, prior)
             reference = kl_divergence(Dirichlet(theirs), Dirichlet(torch.full((len(a),), prior, dtype=torch.float64)))
             assert torch.isclose(value, reference) and np.isclose(value.item(), d.kl(a, np.full(len(a), prior)))
             value.backward()
@@ -187,7 +187,7 @@ def test_no_nan_and_no_flat_draws_from_1e_3_to_1e4(dtype):
     for row in rows:
         assert all(np.isfinite(v).all() for v in (d.mean(row), d.sd(row), *d.interval(row), d.entropy(row),
                                                   d.probability_greater(row, 0, 1), d.kl(row, rows[0])))
-        assert torch.isfinite(d.kl_torch(torch.tensor(row, dtype=dtype), 0.1))
+        assert torch.isfinite(d.kl_to_prior(torch.tensor(row, dtype=dtype), 0.1))
 
 
 def test_draws_at_the_floor_are_nearly_one_hot():
@@ -256,7 +256,7 @@ def test_other_bad_arguments_are_refused():
     for k in (0, 3):
         with pytest.raises(ValueError, match="k must lie"):
             d.probability_top([1.0, 1.0], k)
-    with pytest.raises(ValueError, match="one number a feature"):
+    with pytest.raises(ValueError, match="one number per feature"):
         d.group_sum([1.0, 1.0], [0])
     for groups in ([0, 2], [-1, 0], [1, 1]):
         with pytest.raises(ValueError, match="numbered 0..G-1"):

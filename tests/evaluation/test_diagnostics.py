@@ -18,13 +18,12 @@ from bifkit.evaluation.diagnostics import (
     FLAT,
     MOVED,
     Diagnostics,
-    Drift,
     FitWarning,
+    diagnose,
     effective_features,
     judge,
-    of,
+    moved,
 )
-from bifkit.networks import GlobalAlpha, ImportanceNetwork
 from experiments.models.classifiers import mlp, train
 
 BOTH = pytest.mark.parametrize("kind", [GlobalBIF, LocalBIF])
@@ -109,31 +108,14 @@ def test_effective_features_is_the_exponential_of_scipys_entropy():
     assert found == pytest.approx(np.exp(entropy(alpha, axis=1)).mean())
 
 
-def test_drift_is_the_total_variation_between_two_fifths():
-    drift, rng = Drift(torch.zeros(7, 4)), np.random.default_rng(0)
-    alphas = rng.gamma(1.0, size=(20, 7, 4)) + 0.01
-
-    class Given(nn.Module):
-        def forward(self, x):
-            return torch.from_numpy(alphas[self.now])
-
-    network = Given().train()
-    for network.now in range(20):
-        assert drift.moved() == 0 or network.now >= 8
-        drift.look(network)
-    means = alphas / alphas.sum(2, keepdims=True)
+def test_moved_is_the_total_variation_between_two_fifths():
+    means = np.random.default_rng(0).dirichlet(np.ones(4), size=(20, 7))
+    followed = [torch.from_numpy(m) for m in means]
     expected = 0.5 * np.abs(means[16:].mean(0) - means[12:16].mean(0)).sum(1).mean()
-    assert drift.moved() == pytest.approx(expected) and network.training
+    assert moved(followed) == pytest.approx(expected) and moved(followed[:7]) == 0
 
 
-@pytest.mark.parametrize("network", [GlobalAlpha(4), ImportanceNetwork(4, 4, hidden=8)])
-def test_looking_changes_nothing(network):
-    network.train()
-    before = {k: v.clone() for k, v in network.state_dict().items()}
-    state = torch.get_rng_state()
-    Drift(torch.randn(9, 4, generator=torch.Generator().manual_seed(0))).look(network)
-    assert all(torch.equal(v, before[k]) for k, v in network.state_dict().items()) and network.training
-    assert torch.equal(state, torch.get_rng_state())
+MOVING = [torch.tensor([[0.5, 0.5, 0.0]])] * 4 + [torch.tensor([[0.7, 0.3, 0.0]])] * 4  # 20 % changes hands
 
 
 def test_the_worst_of_several_fits_speaks():
@@ -144,12 +126,12 @@ def test_the_worst_of_several_fits_speaks():
     sharp, flat = net(9.0, 0.1, 0.1), net(1.0, 1.0, 1.0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert of([(sharp, level, 0.0), (sharp, level, 0.0)], x, 3).converged
-    for fits, message in (([(sharp, level, 0.0), (sharp, rising, 0.0)], "not converged"),
-                          ([(sharp, level, 0.0), (flat, level, 0.0)], "is flat"),
-                          ([(flat, level, 0.0), (sharp, level, 0.2)], "not converged .20% of the importance")):
+        assert diagnose([(sharp, level, []), (sharp, level, [])], x, 3).converged
+    for fits, message in (([(sharp, level, []), (sharp, rising, [])], "not converged"),
+                          ([(sharp, level, []), (flat, level, [])], "is flat"),
+                          ([(flat, level, []), (sharp, level, MOVING)], "not converged .20% of the importance")):
         with pytest.warns(FitWarning, match=message) as caught:
-            of(fits, x, 3)
+            diagnose(fits, x, 3)
         assert len(caught) == 1 and caught[0].filename == __file__
 
 

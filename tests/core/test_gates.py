@@ -8,7 +8,8 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from bifkit.gates import FILLS, GATES, PRESETS, TARGETS, Settings, gate, gated, preset
+from bifkit.gates import FILLS, GATES, gate, gated
+from bifkit.presets import PRESETS, TARGETS, Settings, preset
 
 F = torch.tensor([0.5, 0.3, 0.15, 0.05])
 
@@ -73,10 +74,10 @@ def test_fills_by_hand():
     x = torch.tensor([[2.0, -4.0], [6.0, 8.0]])  # (B, D)
     m = torch.tensor([[[1.0, 0.25], [0.5, 0.0]]])  # (J, B, D)
     assert gated(x, m, "zero").tolist() == [[[2.0, -1.0], [3.0, 0.0]]]
-    mean = torch.tensor([4.0, 2.0]).expand_as(m)
-    assert gated(x, m, "mean", mean).tolist() == [[[2.0, 0.5], [5.0, 2.0]]]  # m x + (1 - m) mean
-    donors = torch.tensor([[[100.0, 0.0], [0.0, -8.0]]])
-    assert gated(x, m, "marginal", donors).tolist() == [[[2.0, -1.0], [3.0, -8.0]]]
+    mean = torch.tensor([4.0, 2.0])
+    assert gated(x, m, "mean", mean=mean).tolist() == [[[2.0, 0.5], [5.0, 2.0]]]  # m x + (1 - m) mean
+    only = torch.tensor([[100.0, -8.0]])  # a pool of one row lends that one
+    assert gated(x, m, "marginal", pool=only).tolist() == [[[2.0, -7.0], [53.0, -8.0]]]
 
 
 def test_presets_are_the_documented_ones():

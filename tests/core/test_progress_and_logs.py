@@ -1,28 +1,29 @@
-"""The bar of a fit shows where someone watches and leaves no trace; the log goes through ``logging`` alone."""
+"""The bar of a fit shows in a terminal and leaves no trace; the log goes through ``logging`` alone."""
 
-import asyncio
 import contextlib
+import fcntl
 import io
 import logging
 import os
 import pty
 import re
+import struct
 import subprocess
 import sys
+import termios
 import textwrap
 from pathlib import Path
 
 import nbformat
 import numpy as np
 import pytest
-import torch
-from jupyter_client import KernelManager
 from nbclient import NotebookClient
 from torch import nn
 
-from bifkit import GlobalBIF, LocalBIF, progress
+from bifkit import GlobalBIF, LocalBIF
+from bifkit.logs import verbosity
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 X = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
 BOTH = pytest.mark.parametrize("kind", [GlobalBIF, LocalBIF])
 FIT = """
@@ -43,8 +44,8 @@ def _fit(kind, **kw):
 
 
 def _environment(**more):
-    hidden = ("JPY_SESSION_NAME", "JPY_PARENT_PID", "BIF_PROGRESS", "PYTHONWARNINGS")
-    return {k: v for k, v in os.environ.items() if k not in hidden} | {"PYTHONPATH": str(ROOT), "TERM": "xterm"} | more
+    mine = {"PYTHONPATH": str(ROOT), "TERM": "xterm"}
+    return {k: v for k, v in os.environ.items() if k != "PYTHONWARNINGS"} | mine | more
 
 
 def _parts(text):
@@ -99,6 +100,7 @@ def said():
         mark("end")
     """)
     master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))  # as a real one has
     with subprocess.Popen([sys.executable, "-c", script], stdin=slave, stdout=subprocess.PIPE, stderr=slave, text=True,
                           env=_environment()) as process:
         os.close(slave)
@@ -144,26 +146,10 @@ def test_a_pipe_has_nothing_but_what_was_asked_for(said):
 
 # kernels
 
-BAR = f"""
-import os, sys, time, types
-sys.modules["bifkit"] = types.ModuleType("bifkit")
-sys.modules["bifkit"].__path__ = [{str(ROOT / "bifkit")!r}]  # this module alone, without torch, to save time
-from bifkit.progress import Steps, watched
-def show(total=20):
-    with Steps(total, "here") as bar:
-        for _ in range(total):
-            time.sleep(0.03)
-            bar.step(-0.5)
-"""
-
-
-def test_silent_in_a_notebook_that_nobody_watches(tmp_path, monkeypatch):
-    """What papermill and nbval do: both run a kernel through nbclient or as it does."""
-    for name in ("JPY_SESSION_NAME", "BIF_PROGRESS"):
-        monkeypatch.delenv(name, raising=False)
+def test_silent_in_a_notebook_unless_asked(tmp_path, monkeypatch):
+    """What papermill and nbval do: both run a kernel through nbclient or as it does. A bar is there for the asking."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    cells = [FIT, "fit()", "fit(progress=True, min_steps=2)", "fit(verbose=1)",
-             "from bifkit.progress import watched; watched()"]
+    cells = [FIT, "fit()", "fit(progress=True, min_steps=2)", "fit(verbose=1)"]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in cells])
     folder = {"metadata": {"path": str(tmp_path)}}
     NotebookClient(notebook, timeout=300, kernel_name="python3", resources=folder).execute()
@@ -171,74 +157,6 @@ def test_silent_in_a_notebook_that_nobody_watches(tmp_path, monkeypatch):
     assert outputs[0] == outputs[1] == []
     assert outputs[2][0].name == "stderr" and "GlobalBIF:" in outputs[2][0].text
     assert {o.name for o in outputs[3]} == {"stderr"} and "done in" in outputs[3][-1].text
-    assert outputs[4][0].data["text/plain"] == "False"
-
-
-def _streams(client, code):
-    """(stderr, the rest) that a cell writes."""
-    said = {"stderr": "", "other": ""}
-
-    def hook(message):
-        if message["msg_type"] == "stream":
-            said["stderr" if message["content"]["name"] == "stderr" else "other"] += message["content"]["text"]
-        elif message["msg_type"] in ("error", "execute_result", "display_data"):
-            said["other"] += str(message["content"].get("traceback") or message["content"]["data"]["text/plain"])
-
-    client.execute_interactive(code, timeout=300, output_hook=hook)
-    return said["stderr"], said["other"]
-
-
-def test_visible_in_a_kernel_that_jupyterlab_started(tmp_path):
-    manager = KernelManager(kernel_name="python3")
-    manager.start_kernel(env=_environment(JPY_SESSION_NAME="mine.ipynb"), cwd=str(tmp_path))
-    client = manager.blocking_client()
-    client.start_channels()
-    try:
-        client.wait_for_ready(timeout=300)
-        assert _streams(client, BAR) == ("", "")
-        text, other = _streams(client, "show()")
-        assert re.search(r"here: +\d+%\|.*ELBO -0.500", text) and other == ""
-        assert not _screen(text)[-1]
-        hidden = "os.environ['BIF_PROGRESS'] = 'file'\nshow()\ndel os.environ['BIF_PROGRESS']"
-        assert _streams(client, hidden) == ("", "")  # within make reproduce
-        # a kernel started from a cell, by papermill say: its parent has the name in its own environment
-        assert _streams(client, "os.environ['JPY_PARENT_PID'] = str(os.getpid())\nwatched()") == ("", "False")
-        assert _streams(client, "os.environ['JPY_SESSION_NAME'] = 'inner.ipynb'\nwatched()") == ("", "True")
-        assert _streams(client, "os.environ['JPY_PARENT_PID'] = '0'\nwatched()") == ("", "True")
-        assert _streams(client, "del os.environ['JPY_PARENT_PID']\nwatched()") == ("", "True")
-        assert _streams(client, "del os.environ['JPY_SESSION_NAME']\nwatched()") == ("", "False")
-        assert _streams(client, "__vsc_ipynb_file__ = 'mine.ipynb'\nwatched()") == ("", "True")
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel(now=True)
-        with contextlib.suppress(RuntimeError):
-            asyncio.get_event_loop_policy().get_event_loop().close()
-
-
-# the pieces
-
-@pytest.mark.parametrize("total", [1, 7, 100, 250, 1001])
-def test_steps_count_to_the_end(total, monkeypatch):
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
-    with progress.Steps(total, "here", show=True) as bar:
-        for _ in range(total):
-            bar.step(torch.tensor(-0.5))
-        assert total - bar.every < bar.bar.n <= total
-    with progress.Steps(total, "here", show=False) as silent:
-        silent.step(0.0)
-    assert silent.bar is None
-
-
-def test_watched_follows_the_terminal(monkeypatch):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    assert not progress.watched()
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    assert progress.watched()
-    monkeypatch.setenv("BIF_PROGRESS", "somewhere")
-    assert not progress.watched()
 
 
 @BOTH
@@ -262,9 +180,9 @@ def test_the_level_and_the_handlers_are_put_back(before):
     log.setLevel(before)
     log.addHandler(own)
     try:
-        told = logging.DEBUG if before == logging.DEBUG else logging.INFO
-        for level, inside in ((0, before), (1, told), (2, logging.DEBUG)):
-            with pytest.raises(KeyError), progress.verbosity(level):
+        shown = logging.DEBUG if before == logging.DEBUG else logging.INFO
+        for level, inside in ((0, before), (1, shown), (2, logging.DEBUG)):
+            with pytest.raises(KeyError), verbosity(level):
                 assert log.level == inside and log.handlers == [own]
                 raise KeyError
             assert log.level == before and log.handlers == [own]

@@ -9,8 +9,7 @@ import torch
 from sklearn.base import clone
 from torch import nn
 
-from bifkit import GlobalBIF, LocalBIF
-from bifkit import training as fitting
+from bifkit import GlobalBIF, LocalBIF, training
 from bifkit.evaluation import metrics as evaluate
 from experiments.models.classifiers import mlp
 
@@ -48,9 +47,9 @@ def _alpha(kind, model=None, *args, data=X, y=Y, **kw):
     (LocalBIF, "elbo", 1.0), (LocalBIF, "1/batch", 1 / 100), (LocalBIF, 0.25, 0.25),
 ])
 def test_the_kl_is_weighed_as_stated(kind, weight, expected, monkeypatch):
-    """Eq. 4 has one KL for N rows, Eq. 7 one a row; the likelihood is a mean over rows."""
-    seen, true = [], fitting.descend
-    monkeypatch.setattr(fitting, "descend",
+    """Eq. 4 has one KL for N rows, Eq. 7 one per row; the likelihood is a mean over rows."""
+    seen, true = [], training.elbo
+    monkeypatch.setattr(training, "elbo",
                         lambda *a, **kw: seen.append((kw["kl_weight"], len(a[1]))) or true(*a, **kw))
     _bif(kind, None, "paper", kl_weight=weight, draws=2).fit(X, Y)
     assert len(seen) == 20 and {rows for _, rows in seen} == {100}
@@ -58,8 +57,8 @@ def test_the_kl_is_weighed_as_stated(kind, weight, expected, monkeypatch):
 
 
 def test_every_epoch_visits_rows_at_most_once_and_steps_add_up(monkeypatch):
-    batches, true = [], fitting.descend
-    monkeypatch.setattr(fitting, "descend",
+    batches, true = [], training.elbo
+    monkeypatch.setattr(training, "elbo",
                         lambda g, x, *a, **kw: batches.append(x[:, 0].numpy()) or true(g, x, *a, **kw))
     _bif(GlobalBIF, epochs=3, min_steps=1, batch_size=150).fit(X, Y)  # 400 rows: two whole batches an epoch
     assert len(batches) == 6 and all(len(b) == 150 for b in batches)
