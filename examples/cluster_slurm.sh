@@ -1,5 +1,5 @@
 #!/bin/bash
-# The study grid on a SLURM site: one Dask worker a task, the scheduler and the notebooks on the first node.
+# The study grid on a SLURM site: one Dask worker per task, the scheduler and the notebooks on the first node.
 #
 #   make setup                                   # once, on a login node: .venv with the pins, Dask among them
 #   make data                                    # where compute nodes have no network
@@ -28,7 +28,7 @@ trap 'kill $(jobs -p) 2>/dev/null || true; wait; rm -f "$file"' EXIT
 # Several networks? Add --interface ib0 (or the like) to both.
 .venv/bin/dask scheduler --scheduler-file "$file" --port 0 --dashboard-address :0 &
 
-# One thread a worker, because a run has its process to itself. Dask restarts a worker that dies or outgrows its
+# One thread per worker, because a run has its process to itself. Dask restarts a worker that dies or outgrows its
 # memory; should one be lost with its node, the others go on (--kill-on-bad-exit=0 --wait=0).
 srun --kill-on-bad-exit=0 --wait=0 .venv/bin/dask worker --scheduler-file "$file" --nthreads 1 --no-dashboard \
     --memory-limit "${SLURM_MEM_PER_CPU:-3000}MB" --local-directory "${TMPDIR:-/tmp}" &

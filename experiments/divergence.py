@@ -103,7 +103,7 @@ def floor(explanations, *, measure=dirichlet_kl) -> pd.DataFrame:
 
 
 def curve(explanations, *, reference, measure=dirichlet_kl, swap=False) -> pd.DataFrame:
-    """One row a level: mean and standard error of the divergence over seeds, with both floors.
+    """One row per level: mean and standard error of the divergence over seeds, with both floors.
 
     >>> e = [(level, seed, [2.0 + seed, 1.0 + level]) for level in (0, 1, 2) for seed in (0, 1)]
     >>> curve(e, reference=0).columns.tolist()

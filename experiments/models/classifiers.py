@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from bifkit.inputs.checks import predict_proba
+from bifkit.inputs import predict_proba
 from data_prep.seeding import seed_all
 
 ACTIVATIONS = {"relu": nn.ReLU, "selu": nn.SELU, "tanh": nn.Tanh}
@@ -38,11 +38,7 @@ def mlp(sizes, *, batch_norm=False, activation="relu", dropout=0.0) -> nn.Sequen
 
 
 def paper_g(n_features, n_classes) -> nn.Sequential:
-    """The g of the authors' code: D-200-200-C, BatchNorm after both hidden layers, no ReLU after the first.
-
-    >>> paper_g(11, 2)(torch.zeros(3, 11)).shape
-    torch.Size([3, 2])
-    """
+    """The g of the authors' code: D-200-200-C, BatchNorm after both hidden layers, no ReLU after the first."""
     return nn.Sequential(nn.Linear(n_features, 200), nn.BatchNorm1d(200), nn.Linear(200, 200),
                          nn.BatchNorm1d(200), nn.ReLU(), nn.Linear(200, n_classes))
 
@@ -107,11 +103,7 @@ def train(model, X, y, *, epochs=20, batch_size=200, lr=1e-2, weight_decay=1.0, 
 
 
 def freeze(model):
-    """Eval mode, no gradients for the weights; returns the model.
-
-    >>> any(p.requires_grad for p in freeze(mlp([2, 2])).parameters())
-    False
-    """
+    """Eval mode, no gradients for the weights; returns the model."""
     return model.eval().requires_grad_(False)
 
 

@@ -12,7 +12,7 @@ Training (paper, supplement, "Fair classifiers", after the scheme it cites)
     validation part: how many iterations a p%-rule takes differs from seed to seed, so models are chosen by
     what they reached (``FairRun.choose``). f has one logit and never sees the attributes.
 
-    Three changes. f's probabilities (dropout on) are computed once an epoch of h, as f does not change within
+    Three changes. f's probabilities (dropout on) are computed once per epoch of h, as f does not change within
     it. h takes batches of 512 instead of 128, for speed: the p%-rule's path stays the same (race, two seeds, at
     iterations 0, 60, 120: 43 66 86 with 128 and 43 65 88 with 512; 44 55 81 and 44 57 84). f's minibatch is 512
     instead of 128: of 128 rows of Adult a dozen are black, and on such noisy steps the p%-rule stalls (seed 100,
@@ -148,7 +148,7 @@ class FairRun:
     """
 
     snapshots: list  # state dicts of f
-    history: pd.DataFrame | None  # a row a snapshot: auc and the p_rule_* on the validation part
+    history: pd.DataFrame | None  # one row per snapshot: auc and the p_rule_* on the validation part
     sizes: tuple
     dropout: float
 
@@ -240,7 +240,7 @@ def adversarial_train(X, y, Z, *, validation=None, lambdas=LAMBDAS, iterations=1
 
     ``validation`` is (X, y, Z) of the part that the snapshots are chosen on; ``FairRun.on`` takes it later. With
     every lambda 0 the adversary is idle and the classifier goes on learning the label from the same minibatches: the
-    control that tells the constraint from mere further training. Everything is fixed by ``seed``.
+    control that separates the constraint from mere further training. Everything is fixed by ``seed``.
 
     >>> rng = np.random.default_rng(0); z = np.arange(400) % 2; X = rng.normal(size=(400, 2)) + z[:, None]
     >>> part = X, (X[:, 0] > 0.5).astype(int), {"sex": z}

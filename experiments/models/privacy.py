@@ -20,7 +20,7 @@ Accounting
     opacus_rdp     Poisson sampling                                             add or remove one
     prv            Poisson sampling; tight up to a stated numerical error       add or remove one
     gdp            a central limit for many steps: an approximation, no bound   add or remove one
-    sequential     every row once an epoch in fixed slices, no amplification    replace one row
+    sequential     every row once per epoch in fixed slices,no amplification    replace one row
     ============== ============================================================ ==================
 
     ``paper`` reproduces the paper's noise table (supplement, "Feature importance vs privacy"). Replacing a row moves
@@ -277,7 +277,7 @@ def noise_for(epsilon, *, sample_rate, steps, delta=DELTA) -> float:
 
 
 def ledger(runs) -> pd.DataFrame:
-    """The privacy ledger: one row a run and accountant, what it assumes, and whether it holds for the run.
+    """The privacy ledger: one row per run and accountant, what it assumes, and whether it holds for the run.
 
     ``holds``: the accountant's assumptions are those of the run; ``quote`` marks the tightest of these, to report.
 

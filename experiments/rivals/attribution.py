@@ -1,11 +1,11 @@
 """Attribution through its own packages: captum, shap and lime, behind one shape.
 
-Every function returns |attribution| as a float array (N, D): non-negative, a row an instance, for the class the model
-predicts there; where there is ``signed=True``, the attribution itself, negative where a feature speaks against it. A
-torch ``model`` gives class logits (N, C) or one logit (N, 1); gradients and SHAP values are those of the logit, LIME's
-weights those of the probability. ``shap_tree`` and ``lime_forest`` bring the kind of model the BIF paper explained:
-boosted trees (100 rounds, learning rate .01) and a forest of 500 trees, with every feature in the explanation.
-``sum_groups`` adds features up to patches.
+Every function returns |attribution| as a float array (N, D): non-negative, one row per instance, for the class the
+model predicts there; ``signed=True`` gives the attribution itself, negative where a feature speaks against it. A
+torch ``model`` gives class logits (N, C) or one logit (N, 1); gradients and SHAP values are those of the logit,
+LIME's weights those of the probability. ``shap_tree`` and ``lime_forest`` bring the kind of model the BIF paper
+explained: boosted trees (100 rounds, learning rate .01) and a forest of 500 trees, with every feature in the
+explanation. ``sum_groups`` adds features up to patches.
 """
 
 import copy
@@ -98,11 +98,7 @@ def integrated_gradients(model, X, *, baseline=0.0, target="predicted", steps=50
 
 
 def saliency(model, X, *, target="predicted") -> np.ndarray:
-    """The size of the gradient (captum Saliency).
-
-    >>> saliency(torch.nn.Linear(2, 3), [[1.0, 3.0]]).shape
-    (1, 2)
-    """
+    """The size of the gradient (captum Saliency)."""
     X, model = check_data(X), _private(model)
     with _quiet():
         values = captum.attr.Saliency(model).attribute(X, target=_targets(model, X, target), abs=True)
@@ -110,12 +106,7 @@ def saliency(model, X, *, target="predicted") -> np.ndarray:
 
 
 def shap_deep(model, X, background, *, target="predicted", signed=False) -> np.ndarray:
-    """DeepExplainer: DeepLIFT averaged over the rows of ``background`` (100 or so will do).
-
-    >>> model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU(), torch.nn.Linear(3, 2))
-    >>> shap_deep(model, [[1.0, 3.0]], np.zeros((5, 2))).shape
-    (1, 2)
-    """
+    """DeepExplainer: DeepLIFT averaged over the rows of ``background`` (100 or so will do)."""
     X, background, model = check_data(X), check_data(background), _private(model)
     # a lone linear layer is no container, and shap hangs its hooks on the children
     model = model if len(list(model.children())) else torch.nn.Sequential(model)
@@ -125,11 +116,7 @@ def shap_deep(model, X, background, *, target="predicted", signed=False) -> np.n
 
 
 def shap_gradient(model, X, background, *, nsamples=200, seed=0, target="predicted") -> np.ndarray:
-    """GradientExplainer: expected gradients over random rows of ``background``.
-
-    >>> shap_gradient(torch.nn.Linear(2, 3), [[1.0, 3.0]], np.zeros((5, 2)), nsamples=20).shape
-    (1, 2)
-    """
+    """GradientExplainer: expected gradients over random rows of ``background``."""
     X, background, model = check_data(X), check_data(background), _private(model)
     with _quiet(), _numpy_seed("shap_gradient", seed):
         values = shap.GradientExplainer(model, background).shap_values(
@@ -138,11 +125,7 @@ def shap_gradient(model, X, background, *, nsamples=200, seed=0, target="predict
 
 
 def shap_kernel(model, X, background, *, nsamples="auto", seed=0, target="predicted") -> np.ndarray:
-    """KernelExplainer on the logits: model-agnostic and slow, so give it a small ``background`` and few rows.
-
-    >>> shap_kernel(torch.nn.Linear(2, 3), [[1.0, 3.0]], np.zeros((1, 2))).shape
-    (1, 2)
-    """
+    """KernelExplainer on the logits: model-agnostic and slow, so give it a small ``background`` and few rows."""
     X, background, model = check_data(X), check_data(background), _private(model)
 
     @torch.no_grad()
@@ -159,9 +142,6 @@ def boosted_trees(X, y, *, seed=0):
     """The paper's boosted trees: 100 rounds, learning rate .01, depth 6.
 
     Histogram boosting, because shap's TreeExplainer takes scikit-learn's older boosting for two classes only.
-
-    >>> boosted_trees(np.arange(40.0)[:, None], np.arange(40) // 20).predict([[0.0], [39.0]]).tolist()
-    [0, 1]
     """
     X, y = check_data(X, y)
     return HistGradientBoostingClassifier(
@@ -181,11 +161,7 @@ def shap_tree(X_train, y_train, X, *, seed=0) -> np.ndarray:
 
 
 def tree_values(model, X) -> np.ndarray:
-    """TreeExplainer's values for a tree model that is there already.
-
-    >>> X = np.arange(40.0)[:, None] * [1, 0]; tree_values(boosted_trees(X, X[:, 0] > 19), X[:2]).argmax(1).tolist()
-    [0, 0]
-    """
+    """TreeExplainer's values for a tree model that is there already."""
     X = check_data(X).numpy()
     with _quiet():
         values = shap.TreeExplainer(model).shap_values(X)
@@ -210,16 +186,12 @@ def _lime(predict, X_train, X, num_samples, seed, **options):
 
 
 def lime_model(model, X_train, X, *, seed=0, num_samples=1000, **options) -> np.ndarray:
-    """LIME on a torch model's probabilities, all features; ``options`` go to LimeTabularExplainer.
-
-    >>> lime_model(torch.nn.Linear(2, 2), np.random.default_rng(0).normal(size=(50, 2)), [[1.0, 3.0]]).shape
-    (1, 2)
-    """
+    """LIME on a torch model's probabilities, all features; ``options`` go to LimeTabularExplainer."""
     return _lime(lambda rows: predict_proba(model, rows), X_train, X, num_samples, seed, **options)
 
 
 def forest_proba(forest):
-    """``forest.predict_proba`` without its dispatch of one job a tree, which costs more than the trees do.
+    """``forest.predict_proba`` without its dispatch of one job per tree, which costs more than the trees do.
 
     >>> X = np.arange(20.0)[:, None]; forest = RandomForestClassifier(5, random_state=0).fit(X, X[:, 0] > 9)
     >>> bool(np.allclose(forest_proba(forest)(X), forest.predict_proba(X)))
@@ -263,11 +235,6 @@ def lime_image(model, image, *, segments=None, num_samples=1000, hide=0.0, seed=
 
     ``segments`` is the caller's, such as patches; None lets LIME find its own (quickshift). Segments left out are set
     to ``hide``. The model takes flat images (N, H * W).
-
-    >>> halves = np.arange(16).reshape(4, 4) // 8
-    >>> weights, _ = lime_image(torch.nn.Linear(16, 2), np.ones((4, 4)), segments=halves)
-    >>> weights.shape
-    (2,)
     """
     image = np.asarray(image, dtype=np.float64)
     if image.ndim != 2 or not np.isfinite(image).all():
@@ -290,11 +257,7 @@ def lime_image(model, image, *, segments=None, num_samples=1000, hide=0.0, seed=
 
 
 def lime_patches(model, X, groups, *, num_samples=1000, hide=0.0, seed=0) -> np.ndarray:
-    """LIME on flat square images X (N, D) with our patches as segments: |weight| (N, G).
-
-    >>> lime_patches(torch.nn.Linear(16, 2), np.ones((2, 16)), np.arange(16) // 8, num_samples=50).shape
-    (2, 2)
-    """
+    """LIME on flat square images X (N, D) with our patches as segments: |weight| (N, G)."""
     X = check_data(X).numpy()
     side = int(round(X.shape[1] ** 0.5))
     if side * side != X.shape[1]:

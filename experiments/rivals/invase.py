@@ -15,7 +15,7 @@ Setting of the released code: selector 100-100, predictor and baseline 200-200 w
 Syn1 and Syn2), L2 penalty 1e-3, Adam 1e-4, 10,000 iterations of 1000 rows drawn with replacement, lam .1 (.15
 for Syn5). ``budget="published"`` runs exactly that. ``"short"`` takes a tenth of the time: fewer, larger steps
 of half the rows, and the reward from the training pass. results/rivals_budget.csv compares the two on seeds
-outside the reported ones. (With 250 rows a step Syn6 lost 6 points; more steps at a larger rate overfit.)
+outside the reported ones. (With 250 rows per step Syn6 lost 6 points; more steps at a larger rate overfit.)
 
 Two variants of the BIF paper's supplement explain a given model. ``classifier=g``: g, frozen, is predictor
 and baseline both, and only the selector learns (fairness study). ``baseline=g``: g, frozen, is the baseline,

@@ -9,8 +9,8 @@ between the label and the chosen features. To explain a row, its k largest logit
 Setting of its released synthetic study: selector two hidden layers of 100, predictor 200-200 with BatchNorm,
 ReLU for the first two data sets and SELU for the others, L2 penalty 1e-3 (not on the logits), Adam 1e-3, 1000
 batches of 1000 rows. The BIF paper keeps those 1000 batches as 125 epochs of 8000 rows; for digits it widens
-the networks to 250 and 500. ``budget="published"`` runs exactly that. ``"short"`` takes 200 rows a step, a third of the
-time, and is *not* as good: on seed 100 it scores lower on Syn3, Syn4 and Syn6 (by 4, 11 and 10 points of MCC)
+the networks to 250 and 500. ``budget="published"`` runs exactly that. ``"short"`` takes 200 rows per step, a third
+of the time, and is *not* as good: on seed 100 it scores lower on Syn3, Syn4 and Syn6 (by 4, 11 and 10 points of MCC)
 and higher on Syn5 (by 8), see results/rivals_budget.csv. Use it for tests, or where the same is shown not to cost.
 """
 
@@ -38,11 +38,7 @@ BUDGETS = {
 
 
 def relaxed_subset(logits, k, tau, rng):
-    """A relaxed k-subset of each row: the elementwise maximum of k Gumbel-softmax draws (L2X, section 2.3).
-
-    >>> relaxed_subset(torch.tensor([[9.0, 9.0, -99.0]]), 2, 0.1, generator("doc")).shape
-    torch.Size([1, 3])
-    """
+    """A relaxed k-subset of each row: the elementwise maximum of k Gumbel-softmax draws (L2X, section 2.3)."""
     noise = torch.rand(len(logits), k, logits.shape[1], generator=rng)  # (B, k, G)
     minus_gumbel = noise.clamp_min_(1e-30).log_().neg_().log_()
     return ((logits.unsqueeze(1) - minus_gumbel) / tau).softmax(-1).amax(1)  # (B, G)
@@ -51,7 +47,7 @@ def relaxed_subset(logits, k, tau, rng):
 class L2X:
     """Selector and predictor of L2X; ``k`` features are chosen for every row.
 
-    ``groups`` (D,) gives inputs a common mask, such as the pixels of a patch. ``epochs`` passes over the data
+    ``groups`` (D,) gives inputs a common mask, such as the pixels of a patch. ``epochs``, rounds over the data,
     replace the budget's number of steps. ``budget`` sets steps, batch size and learning rate; each can also
     be given itself.
 
@@ -63,7 +59,7 @@ class L2X:
     def __init__(self, k, *, groups=None, hidden=100, predictor_hidden=200, activation="relu", tau=0.1,
                  lr=None, batch_size=None, epochs=None, iterations=None, l2=1e-3, budget="short", seed=0):
         if not (isinstance(k, int | np.integer) and k >= 1):
-            raise ValueError(f"k must be a whole number of at least 1, the features to keep a row; got {k!r}")
+            raise ValueError(f"k must be a whole number of at least 1, the features to keep per row; got {k!r}")
         positive(hidden=hidden, predictor_hidden=predictor_hidden, tau=tau)
         if epochs is not None:
             positive(epochs=epochs)

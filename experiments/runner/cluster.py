@@ -80,10 +80,11 @@ def outcomes(client, run, function, keys):
     """
     from distributed import KilledWorker, as_completed
 
-    futures = client.map(functools.partial(_alone, run, function), keys, pure=False)  # all at once: workers that join
-    left, ended = dict(zip(futures, keys, strict=True)), as_completed(futures, loop=client.loop)  # later find them
+    # all at once: workers that join later find them
+    futures = client.map(functools.partial(_alone, run, function), keys, pure=False)
+    left, ended = dict(zip(futures, keys, strict=True)), as_completed(futures, loop=client.loop)
     del futures  # each is forgotten, here and by the scheduler, when its outcome is out
-    seen = time.monotonic()
+    seen = asked = time.monotonic()
     while left:
         for future in ended.next_batch(block=False):
             try:
@@ -93,9 +94,11 @@ def outcomes(client, run, function, keys):
             except (CancelledError, TimeoutError):
                 raise _lost() from None
             yield left.pop(future), outcome
-        time.sleep(0.1)
-        with contextlib.suppress(Exception):  # no answer: the scheduler is lost, and soon the runs are cancelled
-            seen = time.monotonic() if client.nthreads() else seen
+        time.sleep(0.05)
+        if client.status == "running" and time.monotonic() - asked > min(5, GONE / 4):
+            asked = time.monotonic()
+            with contextlib.suppress(OSError):  # no answer: the scheduler is lost, and the runs are cancelled
+                seen = asked if client.nthreads() else seen
         if time.monotonic() - seen > GONE:  # nobody is left to do them: they would wait for ever
             raise _lost()
 

@@ -9,61 +9,36 @@ from pathlib import Path
 
 
 def root() -> Path:
-    """The repository's root: the folder that holds ``bifkit``.
-
-    >>> (root() / "bifkit").is_dir()
-    True
-    """
+    """The repository's root: the folder that holds ``bifkit``."""
     return Path(__file__).resolve().parents[2]
 
 
 def _made(path: Path) -> Path:
+    """A folder that is there."""
     path.mkdir(parents=True, exist_ok=True)
     return path
 
 
 def output() -> Path:
-    """Where ``results`` and ``figures`` live: the root, or ``BIF_OUTPUT``.
-
-    >>> from unittest import mock
-    >>> with mock.patch.dict(os.environ, BIF_OUTPUT=""):
-    ...     output() == root()
-    True
-    """
+    """Where ``results`` and ``figures`` live: the root, or ``BIF_OUTPUT``."""
     return Path(os.environ.get("BIF_OUTPUT") or root()).resolve()
 
 
 def results() -> Path:
-    """Generated and committed: one tidy csv a study.
-
-    >>> results().name, results().parent == output()
-    ('results', True)
-    """
+    """Generated and committed: one tidy csv per study."""
     return _made(output() / "results")
 
 
 def figures() -> Path:
-    """Generated: one png and pdf a figure, one csv and md a table.
-
-    >>> figures().name, figures().parent == output()
-    ('figures', True)
-    """
+    """Generated: one png and pdf per figure, one csv and md per table."""
     return _made(output() / "figures")
 
 
 def build() -> Path:
-    """Scratch: caches and executed notebooks; never committed.
-
-    >>> build().name, build().parent == output()
-    ('build', True)
-    """
+    """Scratch: caches and executed notebooks; never committed."""
     return _made(output() / "build")
 
 
 def notebooks() -> Path:
-    """The numbered notebooks.
-
-    >>> (notebooks() / "00_start_here.ipynb").is_file()
-    True
-    """
+    """The folder of the numbered notebooks."""
     return root() / "notebooks"

@@ -31,10 +31,6 @@ class Progress:
     """Counts runs: ``synthetic: 12 of 150 runs, about 4 min left``.
 
     ``total`` runs are wanted, ``todo`` of them are not there yet; the time left is judged by those alone.
-
-    >>> progress = Progress("synthetic", 150, 140)
-    >>> progress.line()
-    'synthetic: 10 of 150 runs'
     """
 
     def __init__(self, name: str, total: int, todo: int):

@@ -41,11 +41,7 @@ def provenance() -> dict:
 
 
 def fingerprint() -> str:
-    """A hash over the repository's source and the packages' versions: what a finished run depends on.
-
-    >>> len(fingerprint())
-    64
-    """
+    """A hash over the repository's source and the packages' versions: what a finished run depends on."""
     digest = hashlib.sha256(json.dumps(_versions()).encode())
     for folder in SOURCES:
         for file in sorted((paths.root() / folder).rglob("*.py")):
@@ -54,12 +50,7 @@ def fingerprint() -> str:
 
 
 def record(name: str, **extra) -> None:
-    """Write this study's entry in results/provenance.json; the other entries stay.
-
-    >>> record("doctest_provenance", runs=3)
-    >>> json.loads((paths.results() / "provenance.json").read_text())["doctest_provenance"]["runs"]
-    3
-    """
+    """Write this study's entry in results/provenance.json; the other entries stay."""
     file = paths.results() / "provenance.json"
     entries = json.loads(file.read_text()) if file.exists() else {}
     entries[name] = provenance() | extra
@@ -67,6 +58,7 @@ def record(name: str, **extra) -> None:
 
 
 def _versions():
+    """The versions of ``PACKAGES`` here."""
     found = {}
     for package in PACKAGES:
         try:

@@ -20,11 +20,7 @@ NOT_RUN = "not run: "
 
 
 def finished(frame) -> pd.DataFrame:
-    """The runs that ended well.
-
-    >>> len(finished(pd.DataFrame({"seed": [0, 1], "error": ["", "ValueError: x"]})))
-    1
-    """
+    """The runs that ended well."""
     return frame[frame["error"].fillna("") == ""]
 
 
@@ -69,7 +65,7 @@ def checked(function, grid, name: str) -> list[dict]:
 
 
 def store(grid: list[dict], outcomes: list[dict], name: str) -> None:
-    """Write ``results/<name>.csv``: a row a run, parameters first.
+    """Write ``results/<name>.csv``: one row per run, parameters first.
 
     >>> store([{"seed": 0}, {"seed": 1}], [{"score": .5, "error": ""}, {"error": "boom"}], "doctest_store")
     >>> file("doctest_store").read_text()
@@ -111,11 +107,7 @@ def replay(grid: list[dict], name: str) -> pd.DataFrame:
 
 
 def find(frame: pd.DataFrame, params: dict) -> pd.Series:
-    """The one row of ``frame`` with these parameters.
-
-    >>> float(find(pd.DataFrame({"seed": [0, 1], "score": [.5, .6]}), {"seed": 1})["score"])
-    0.6
-    """
+    """The one row of ``frame`` with these parameters."""
     if absent := [k for k in params if k not in frame]:
         raise KeyError(f"the frame has no column {absent}: the parameters are {sorted(frame)}")
     where = np.ones(len(frame), dtype=bool)
@@ -174,9 +166,5 @@ def describe(params: dict) -> str:
 
 
 def file(name: str) -> Path:
-    """Where a study's rows are stored.
-
-    >>> file("synthetic").name
-    'synthetic.csv'
-    """
+    """Where a study's rows are stored."""
     return paths.results() / f"{name}.csv"

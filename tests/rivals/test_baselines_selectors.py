@@ -186,11 +186,11 @@ def test_budgets_are_the_published_schedules():
     (lambda: INVASE(l2=-1), "l2 must"), (lambda: INVASE(activation="gelu").fit([[1.0]] * 3, [0, 1, 0]), "activation"),
     (lambda: L2X(3).fit([[1.0, 2.0]] * 4, [0, 1] * 2), "only 2 features"),
     (lambda: L2X(1).fit([[1.0, float("nan")]] * 4, [0, 1] * 2), "NaN"),
-    (lambda: L2X(1).fit([[1.0, 2.0]] * 4, [0, 1]), "one class number a row"),
+    (lambda: L2X(1).fit([[1.0, 2.0]] * 4, [0, 1]), "one class number per row"),
     (lambda: L2X(1).fit([[1.0, 2.0]] * 2, [0, 0.5]), "class numbers"),
     (lambda: INVASE().fit([1.0, 2.0], [0, 1]), "must be a table"),
     (lambda: INVASE(groups=[0, 2]).fit([[1.0, 2.0]] * 2, [0, 1]), "without gaps"),
-    (lambda: INVASE(groups=[0]).fit([[1.0, 2.0]] * 2, [0, 1]), "one group a feature"),
+    (lambda: INVASE(groups=[0]).fit([[1.0, 2.0]] * 2, [0, 1]), "one group per feature"),
 ])
 def test_bad_settings_are_named(build, message):
     with pytest.raises(ValueError, match=message):

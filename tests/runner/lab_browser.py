@@ -1,4 +1,4 @@
-"""A real JupyterLab and a real browser, for test_lab.py: start both, run a notebook as a reader does, tell what shows.
+"""A real JupyterLab and a real browser, for test_lab.py: start both, run a notebook as a reader does, say what shows.
 
 Everything lies in one temporary folder: copies of the notebooks (JupyterLab saves by itself, and the committed ones
 must not change), Jupyter's and Chromium's settings, what the notebooks write. Nothing here asks the network: the
@@ -34,7 +34,7 @@ FLAGS = """--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-r
            --disable-component-update --disable-sync --disable-dev-shm-usage --no-proxy-server""".split()
 WINDOW = 1280, 900
 LOOPBACK = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
-TELLS_OF_AN_ERROR = re.compile(r"Traceback \(most recent call|^[\w.]*(Error|Exception|Interrupt)\b", re.MULTILINE)
+LOOKS_LIKE_AN_ERROR = re.compile(r"Traceback \(most recent call|^[\w.]*(Error|Exception|Interrupt)\b", re.MULTILINE)
 # Cells out of sight stay in the page; no news, no question about news.
 SETTINGS = {"@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"},
             "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False}}
@@ -191,7 +191,7 @@ def press(wait, selector):
 
 class Ended:
     """Whether a run has ended: idle, every code cell numbered, every picture loaded. A run also ends at an error,
-    which leaves the later cells unnumbered: told by nothing changing any more. Or at a question of JupyterLab's."""
+    which leaves the later cells unnumbered: seen by nothing changing any more. Or at a question of JupyterLab's."""
 
     def __init__(self):
         self.last, self.since = None, 0.0
@@ -215,11 +215,11 @@ def complaints(look, cells, images, tables):
     """What a reader would call wrong, a line each; none when all is well.
 
     ``cells`` and ``tables`` are how many of each the notebook must have run and shown, ``images`` how many at least.
-    Text on stderr is no error by itself (a progress bar goes there), only when it tells of one.
+    Text on stderr is no error by itself (a progress bar goes there), only when it looks like one.
     """
     lines = [f"error output: {text}" for text in look["errors"]]
-    lines += [f"shown in red: {text[-300:]}" for text in look["stderr"] if TELLS_OF_AN_ERROR.search(text)]
-    lines += [f"JupyterLab asks or tells: {text}" for text in look["dialogs"] + look["notices"]]
+    lines += [f"shown in red: {text[-300:]}" for text in look["stderr"] if LOOKS_LIKE_AN_ERROR.search(text)]
+    lines += [f"JupyterLab asks or says: {text}" for text in look["dialogs"] + look["notices"]]
     if sum(numbered(look)) != cells:
         lines.append(f"executed code cells: {sum(numbered(look))}, not {cells}: {look['prompts']}")
     good = [i for i in look["images"] if i["natural"] > 100 and i["shown"] > 100]
