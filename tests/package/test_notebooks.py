@@ -1,4 +1,4 @@
-"""Guards for the committed notebooks: executed, checked by nbval, parametrised, short, free of this machine."""
+"""Guards for the committed notebooks: executed, checked by nbval, parametrised, short, a live fit before the tables."""
 
 import ast
 import re
@@ -9,7 +9,7 @@ import pytest
 from experiments.runner import paths
 
 FILES = sorted(paths.notebooks().glob("*.ipynb"))
-LINES, CELLS = 180, 25
+LINES, CELLS, PLOTTING = 150, 25, 15
 MACHINE = re.compile(r"/(?:work|root|farm|tmp|Users|home/\w+|opt|usr|var)/")
 pytestmark = pytest.mark.parametrize("file", FILES, ids=[f.stem for f in FILES])
 
@@ -72,10 +72,41 @@ def test_it_is_short_and_holds_no_machinery(file):
                 assert node.end_lineno - node.lineno < 8, f"{node.name} is long for a cell"
 
 
-def test_a_cell_that_draws_holds_its_figure(file):
-    draws = re.compile(r"\.plot\(|\bplots\.(?!style\(|save\()\w+\(")
-    for cell in [c for c in code_of(file) if draws.search(c.source)]:
-        assert any("image/png" in out.get("data", {}) for out in cell.outputs), cell.source[:60]
+DRAWS = re.compile(r"\.plot\(|\bplots\.(?!style\(|save\()\w+\(|figures\.save\(|plt\.subplots\(")
+
+
+def test_a_cell_that_draws_holds_its_figure_and_is_short(file):
+    for cell in [c for c in code_of(file) if DRAWS.search(c.source)]:
+        assert any("image/png" in out.get("data", {}) for out in cell.outputs) or skipped(cell), cell.source[:60]
+        first = next(i for i, line in enumerate(cell.source.splitlines()) if DRAWS.search(line))
+        drawing = [line for line in cell.source.splitlines()[first:] if line.strip()]
+        assert len(drawing) <= PLOTTING, f"{len(drawing)} lines of plotting: move them to the study's module"
+
+
+def skipped(cell):
+    """Whether a cell says that its data set is absent."""
+    return any(out.get("text", "").startswith("skipped:") for out in cell.outputs)
+
+
+def test_the_first_cell_says_where_the_numbers_come_from(file):
+    first = nbformat.read(file, as_version=4).cells[0].source
+    assert "*Where the numbers come from.*" in first
+    for name in re.findall(r"`results/(\w+)\.csv`", first):
+        assert (paths.root() / "results" / f"{name}.csv").exists(), name
+
+
+def test_a_live_fit_stands_before_the_stored_runs(file):
+    if file.name[:2] not in ("01", "02", "03", "04", "05"):
+        pytest.skip("no table of the paper")
+    sources = [cell.source for cell in code_of(file)]
+    fit = next(i for i, s in enumerate(sources) if re.search(r"(Local|Global)BIF\(.*\.fit\(", s))
+    assert fit < next(i for i, s in enumerate(sources) if "study.run(" in s)
+    assert "assert " in sources[fit] and "NBVAL_CHECK_OUTPUT" not in sources[fit]
+
+
+def test_a_spot_check_is_not_output_compared(file):
+    for cell in [c for c in code_of(file) if "spot_check(" in c.source]:
+        assert "NBVAL_CHECK_OUTPUT" not in cell.source, "its line says whether it was skipped"
 
 
 def test_no_path_of_a_machine_and_no_warnings(file):
