@@ -4,10 +4,11 @@ import ast
 import inspect
 import re
 
+import numpy as np
 import pytest
+import torch
 
-from bifkit import LocalBIF, plots
-from bifkit import gates as gate
+from bifkit import LocalBIF, gates, plots, presets
 from experiments.runner import paths
 
 PAGE = (paths.root() / "docs" / "choosing_settings.md").read_text()
@@ -28,7 +29,7 @@ def _knobs():
 def test_every_knob_is_on_the_page_with_its_default():
     found, signature = _knobs(), inspect.signature(LocalBIF).parameters
     assert set(found) == set(signature) - NOT_A_KNOB
-    settings = gate.PRESETS["rank"]
+    settings = presets.PRESETS["rank"]
     for name, text in found.items():
         default = getattr(settings, name, signature[name].default)
         assert ast.literal_eval(text.split(" (")[0]) == default, name
@@ -41,7 +42,7 @@ def test_the_other_arguments_are_on_the_page_too(name):
 
 
 def test_gates_fills_targets_and_presets_are_named():
-    for word in (*gate.GATES, *gate.FILLS, *gate.TARGETS, *gate.PRESETS):
+    for word in (*gates.GATES, *gates.FILLS, *presets.TARGETS, *presets.PRESETS):
         assert f"`{word}`" in PAGE or f'"{word}"' in PAGE, word
 
 
@@ -52,3 +53,13 @@ def test_links_and_plots_exist():
     line = README[README.index("- `bifkit.plots`"):]
     for name in re.findall(r"`(\w+)`", line[:line.index(";")]):
         assert hasattr(plots, name), name
+
+
+def test_the_readmes_first_lines_run():
+    X = np.random.default_rng(0).normal(size=(100, 4)).astype("float32")
+    g = torch.nn.Linear(4, 2)
+    with torch.no_grad():
+        g.weight.copy_(torch.tensor([[0.0, -3, 0, 0], [0, 3, 0, 0]]))
+    names = {"model": g, "X": X, "y": (X[:, 1] > 0).astype(int), "X_new": X[:5]}
+    exec(re.search(r"```python\n(.*?)```", README, flags=re.S).group(1), names)
+    assert names["posterior"].mean.argmax() == 1 and (names["rows"].mean.argmax(-1) == 1).all()
