@@ -20,7 +20,7 @@ else:
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 collect_ignore = ["tests/runner/cluster_runs.py"]  # imported by the cluster's workers, whose path holds what it imports
-SLOW = ("tests/runner/", "tests/core/test_progress.py")  # they start kernels, workers and terminals
+SLOW = ("tests/runner/", "tests/core/test_progress")  # they start kernels, workers and terminals
 
 
 def pytest_collection_modifyitems(items):
