@@ -318,13 +318,7 @@ def speed_table() -> str:
 
 
 def update_readme() -> bool:
-    """Renew the README's tables, each between ``<!-- name -->`` and ``<!-- /name -->``.
-
-    Returns
-    -------
-    bool
-        False when there is no place for the scoreboard; then nothing is written.
-    """
+    """Renew the README's tables, each between ``<!-- name -->`` and ``<!-- /name -->``; False if it has no place."""
     file = paths.output() / "README.md"
     text = file.read_text(encoding="utf-8") if file.exists() else ""
     for name, content in (("speed", speed_table), ("timings", timings_table), ("scoreboard", readme_table)):
