@@ -7,12 +7,16 @@ left to itself when its time is up.
 
 import os
 import threading
+import warnings
 from pathlib import Path
 from urllib.parse import urlparse
 
-import pooch
 import requests
 from tqdm import tqdm
+
+with warnings.catch_warnings():
+    warnings.filterwarnings("ignore", message="IProgress not found")  # pooch asks for tqdm's bars in a notebook
+    import pooch
 
 SLOWEST = 20_000  # bytes a second; a publisher slower than this is given up
 _CHUNK = 1 << 16

@@ -9,7 +9,6 @@ Settings and scores are chosen on seeds 100 and up; seeds 0 to 29 are reported.
 """
 
 import json
-import warnings
 
 import numpy as np
 import pandas as pd
@@ -17,11 +16,9 @@ import pandas as pd
 from bifkit import GlobalBIF, LocalBIF, Posterior, dirichlet
 from bifkit.evaluation import calibration, metrics
 from data_prep.seeding import derive, seed_all
+from data_prep.synthetic import NAMES, make_synthetic
 from experiments.models.classifiers import accuracy, mlp, predict_proba, train
 from experiments.runner.rows import finished
-
-warnings.filterwarnings("ignore", message="IProgress not found")  # of the downloader's bars, in a notebook's output
-from data_prep.synthetic import NAMES, make_synthetic  # noqa: E402
 
 ROWS, REFITS, RESAMPLED, OF = 10_000, 30, 10, 100  # OF: the seed of the data set that is resampled
 CHANGED = ("Syn2", "Syn4")
