@@ -191,9 +191,9 @@ def group_sum(alpha, groups) -> np.ndarray:
         raise ValueError(f"groups must give one number per feature ({alpha.shape[-1]}); got shape {groups.shape}")
     if not np.array_equal(np.unique(groups), np.arange(int(groups.max()) + 1)):
         raise ValueError("groups must be numbered 0..G-1, each with at least one feature")
-    out = np.zeros((*alpha.shape[:-1], int(groups.max()) + 1))
-    np.add.at(out, (..., groups), alpha)
-    return out
+    out = np.zeros((int(groups.max()) + 1, *alpha.shape[:-1]))
+    np.add.at(out, groups, np.moveaxis(alpha, -1, 0))
+    return np.moveaxis(out, 0, -1)
 
 
 def rsample(alpha, draws=1):

@@ -20,12 +20,10 @@ from sklearn.exceptions import NotFittedError
 from bifkit import inputs, storage
 from bifkit.elbo import one_against_rest, target_reader
 from bifkit.evaluation import Diagnostics, diagnose
-from bifkit.logs import verbosity
 from bifkit.networks import GlobalAlpha, ImportanceNetwork
 from bifkit.posterior import Posterior
 from bifkit.presets import Settings, preset
-from bifkit.seeding import derive
-from bifkit.training import adamw, learning_copy, maximise
+from bifkit.training import adamw, derive, learning_copy, maximise, verbosity
 
 log = logging.getLogger(__name__)
 FOLLOWED = 10**6  # importances that a fit follows: those of a thousand rows, of fewer where a row has many
@@ -156,7 +154,9 @@ class _BIF(BaseEstimator):
 
     def _learn_names(self, X, rows):
         """Features, groups and shape, as ``explain`` will need them."""
-        self.groups_, self.group_names_ = inputs.resolve_groups(self.groups, rows.names)
+        self.groups_, self.group_names_ = np.arange(rows.width), list(rows.names)
+        if self.groups is not None:
+            self.groups_, self.group_names_ = inputs.resolve_groups(self.groups, rows.names)
         if len(self.group_names_) < 2:
             raise ValueError("all features stand in one group: importance is relative, so at least two are needed")
         self.feature_names_, self.shape_, self.n_features_in_ = rows.names, rows.shape, rows.width

@@ -15,8 +15,7 @@ from bifkit import inputs
 from bifkit.dirichlet import FLOOR
 from bifkit.elbo import elbo, one_against_rest, target_reader
 from bifkit.posterior import Posterior
-from bifkit.seeding import derive
-from bifkit.training import adamw
+from bifkit.training import adamw, derive
 
 
 def refine(explainer, X, background, *, steps=150, draws=16, lr=0.05, rows=512):

@@ -4,6 +4,7 @@ Copy ``maximise`` to try something new: it needs a network (rows to alpha), a fr
 """
 
 import copy
+import hashlib
 import logging
 import sys
 from contextlib import contextmanager
@@ -127,3 +128,50 @@ def _bar(total, name, progress):
     """tqdm's own bar; None leaves to tqdm whether it shows (where stderr is a terminal)."""
     return tqdm(total=total, desc=name, leave=False, unit="step", mininterval=0.2, file=sys.stderr,
                 disable=None if progress is None else not progress)
+
+
+class _Lines(logging.Handler):
+    """Lines on stderr that do not run into a bar."""
+
+    def emit(self, record):
+        tqdm.write(self.format(record), file=sys.stderr)
+
+
+@contextmanager
+def verbosity(level):
+    """Show bifkit's log inside: 0 nothing but warnings, 1 what is done, 2 every twentieth of a fit.
+
+    Handlers of the user's own are left alone: then only the level changes, and never to show less than it did.
+    """
+    if not (isinstance(level, int) and level in (0, 1, 2)):
+        raise ValueError(f"verbose must be 0, 1 or 2; got {level!r}")
+    package = logging.getLogger("bifkit")
+    before, handler = package.level, None
+    if level:
+        wanted = logging.INFO if level == 1 else logging.DEBUG
+        package.setLevel(min(before or wanted, wanted))
+        if not package.hasHandlers():
+            handler = _Lines()
+            handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+            package.addHandler(handler)
+    try:
+        yield
+    finally:
+        package.setLevel(before)
+        if handler:
+            package.removeHandler(handler)
+
+
+def derive(*keys) -> int:
+    """A 63-bit seed from any mix of names and numbers.
+
+    >>> derive("Syn4", 0, "g") == derive("Syn4", 0, "g"), derive("Syn4", 0, "g") == derive("Syn4", 1, "g")
+    (True, False)
+    """
+    words = []
+    for key in keys:
+        key = key.item() if isinstance(key, np.generic) else key  # np.int64(0) is 0
+        digest = hashlib.sha256(f"{type(key).__name__}:{key}".encode()).digest()
+        words += list(np.frombuffer(digest[:16], dtype=np.uint32))
+    state = np.random.SeedSequence([int(w) for w in words]).generate_state(2, np.uint32)
+    return int(state[0]) << 31 | int(state[1]) >> 1

@@ -26,7 +26,7 @@ from torch import nn
 
 from bifkit.inputs import check_X, frozen, function_of, like, outputs, predict_proba, resolve_groups
 from bifkit.posterior import Posterior
-from bifkit.seeding import derive
+from bifkit.training import derive
 
 LIKELIHOODS = (None, "categorical", "binary", "regression")
 BATCH = 8192  # rows the model sees at a time; bounds the memory

@@ -12,11 +12,12 @@ from bifkit.inputs.checks import (
     like,
     outputs,
     predict_proba,
+    view,
     warn,
 )
 from bifkit.inputs.distilling import Distilled, NotFaithful, distill
 from bifkit.inputs.groups import resolve_groups
-from bifkit.inputs.rows import is_loader, rows_of, source, view
+from bifkit.inputs.rows import is_loader, rows_of, source
 
 __all__ = ["Distilled", "NotFaithful", "check_X", "check_classes", "check_model", "distill", "frozen", "function_of",
            "is_loader", "like", "outputs", "predict_proba", "resolve_groups", "rows_of", "source", "view", "warn"]

@@ -63,6 +63,12 @@ def like(model: nn.Module) -> Tensor:
     return next(weights, torch.zeros(()))
 
 
+def view(model: nn.Module, shape: Sequence[int]) -> Callable[[Tensor], Tensor]:
+    """Return g as a function of flat rows: (B, D) to float outputs (B, C), whatever shape and dtype g works in."""
+    kind = like(model)
+    return lambda x: model(x.view(len(x), *shape).to(kind)).reshape(len(x), -1).float()
+
+
 def check_X(X: Any, *, width: int | None = None, feature_names: Sequence[str] | None = None,
             at_least: int = 1) -> tuple[Tensor, tuple[int, ...], list[str], pd.Index | None]:
     """Turn rows into a float32 tensor, or say what is wrong with them.

@@ -25,7 +25,7 @@ from torch.nn import functional as F
 
 from bifkit.inputs.answers import ask, function_of, gather, kind_of, mixtures, targets
 from bifkit.inputs.checks import check_X, outputs, warn
-from bifkit.seeding import derive
+from bifkit.training import derive
 
 
 class NotFaithful(ValueError):

@@ -26,12 +26,6 @@ def is_loader(X: Any) -> bool:
     return isinstance(X, DataLoader)
 
 
-def view(model: nn.Module, shape: Sequence[int]) -> Model:
-    """Return g as a function of flat rows: (B, D) to float outputs (B, C), whatever shape and dtype g works in."""
-    kind = checks.like(model)
-    return lambda x: model(x.view(len(x), *shape).to(kind)).reshape(len(x), -1).float()
-
-
 def rows_of(loader: Iterable, width: int, device: str | torch.device) -> Iterator[Tensor]:
     """Yield the rows (B, D) of each batch, checked and ready for a network; labels are left aside."""
     number = 0
@@ -194,7 +188,7 @@ class InMemory(Rows):
         (self.n, self.width), self.size = x.shape, min(batch_size, len(x))
         self.per_epoch = max(self.n // self.size, 1)
         self.mean, self.sd = self.X.mean(0), self.X.std(0, unbiased=False)
-        self.whole = checks.outputs(view(model, self.shape), self.X)  # (N, C): what g says of the whole rows
+        self.whole = checks.outputs(checks.view(model, self.shape), self.X)  # (N, C): what g says of the whole rows
         checks.warn_probabilities(self.whole, self.likelihood)
         self.score = None if labels is None else score(self.whole, labels, self.likelihood)
 
@@ -265,7 +259,7 @@ class Streamed(Rows):
             x, self.shape, self.names, _ = checks.check_X(x, feature_names=self.columns)
             self.width, self.labelled = x.shape[1], y is not None
             self.outputs = checks.check_output(self.model, x.to(self.device), self.shape)
-            self.g = view(self.model, self.shape)
+            self.g = checks.view(self.model, self.shape)
         else:
             x, likelihood = checks.check_X(x, width=self.width)[0], self.likelihood
         if self.labelled != (y is not None):
@@ -285,7 +279,7 @@ class Streamed(Rows):
 
         A batch of one row is left out: it cannot be normalised, and has no other row to take values from.
         """
-        model = g or view(self.model, self.shape)
+        model = g or checks.view(self.model, self.shape)
         while True:
             empty = True
             for batch in self.loader:

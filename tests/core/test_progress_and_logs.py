@@ -21,7 +21,7 @@ from nbclient import NotebookClient
 from torch import nn
 
 from bifkit import GlobalBIF, LocalBIF
-from bifkit.logs import verbosity
+from bifkit.training import verbosity
 
 ROOT = Path(__file__).resolve().parents[2]
 X = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)

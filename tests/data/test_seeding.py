@@ -5,6 +5,7 @@ import random
 import numpy as np
 import torch
 
+from bifkit import training
 from data_prep.seeding import derive, seed_all
 
 
@@ -32,3 +33,9 @@ def test_every_generator_is_seeded():
         return rng.normal(), np.random.rand(), random.random(), torch.rand(1).item()
 
     assert draw() == draw() and torch.get_num_threads() == 1
+
+
+def test_bifkits_own_streams_are_named_alike():
+    """bifkit imports nothing of ours, so it has the function too: the two must not drift apart."""
+    for keys in (("LocalBIF", 0), ("refine", np.int64(7), 1.5, None)):
+        assert training.derive(*keys) == derive(*keys)
