@@ -98,17 +98,18 @@ reproduce: $(READY) ## train everything anew, execute every notebook, print the 
 smoke: $(READY) ## the same path at toy size (00 and 01, or ONLY=), without downloads; output in build/smoke
 	@$(NO_DOWNLOADS) $(ONE_THREAD) $(PY) -m experiments.runner.notebooks --profile smoke --only $(if $(ONLY),$(ONLY),$(SMOKE))
 
-test: $(READY) ## lint, contracts, unit tests, examples in docstrings, then every notebook against its stored output
+test: $(READY) ## lint, import contracts, types, unit tests, examples in docstrings, then every notebook against its stored output
 	@$(PY) -m data_prep fetch all --quiet || echo "Some data sets are absent: what needs them is skipped." >&2
 	@$(MAKE) --no-print-directory unit
 	@$(MAKE) --no-print-directory nbval
 
-check: lint ## lint, contracts and the fast unit tests: two minutes, while working
+check: lint ## lint, import contracts, types and the fast unit tests: two minutes, while working
 	$(ONE_THREAD) $(PY) -m pytest -q -n $(JOBS) -m "not slow"
 
 lint: $(READY)
 	$(PY) -m ruff check .
 	.venv/bin/lint-imports --no-cache
+	$(PY) -m mypy
 
 unit: lint
 	$(ONE_THREAD) $(PY) -m pytest -q -n $(JOBS)
