@@ -37,10 +37,12 @@ def test_it_is_more_faithful_than_the_network(fitted):
 
 
 def test_a_rows_answer_hangs_little_on_the_rows_beside_it(fitted):
-    together = refine(fitted, X[:40], X, steps=100).mean
-    alone = np.concatenate([refine(fitted, X[i:i + 1], X, steps=100).mean for i in range(5)])
-    in_parts = refine(fitted, X[:40], X, steps=100, rows=16).mean
-    for other, n in ((alone, 5), (in_parts, 40)):  # draws differ, hence a tolerance
+    """Only its draws differ, and their scatter falls with their number: .025 with 16 of them, half of it with 64."""
+    many = {"steps": 100, "draws": 64}
+    together = refine(fitted, X[:40], X, **many).mean
+    alone = np.concatenate([refine(fitted, X[i:i + 1], X, **many).mean for i in range(5)])
+    in_parts = refine(fitted, X[:40], X, rows=16, **many).mean
+    for other, n in ((alone, 5), (in_parts, 40)):
         assert np.abs(together[:n] - other).mean() < 0.03
 
 
