@@ -37,7 +37,7 @@ def test_it_is_more_faithful_than_the_network(fitted):
 
 
 def test_a_rows_answer_hangs_little_on_the_rows_beside_it(fitted):
-    """Only its draws differ, and their scatter falls with their number: .025 with 16 of them, half of it with 64."""
+    """Only its draws differ, and their scatter falls with their number: .025 with 16 of them, .016 with 64."""
     many = {"steps": 100, "draws": 64}
     together = refine(fitted, X[:40], X, **many).mean
     alone = np.concatenate([refine(fitted, X[i:i + 1], X, **many).mean for i in range(5)])
