@@ -137,9 +137,14 @@ def test_files_that_every_clone_has():
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
 
 
+def outside_make():
+    """The environment without what ``make test`` adds to it."""
+    return {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
+
+
 def make(*arguments, folder=ROOT, **environment):
     return subprocess.run(["make", *arguments], cwd=folder, text=True, capture_output=True,
-                          env={k: v for k, v in os.environ.items() if k != "MAKEFLAGS"} | environment)
+                          env=outside_make() | environment)
 
 
 @pytest.mark.skipif(not shutil.which("make"), reason="make is absent")
@@ -240,8 +245,8 @@ def test_a_second_make_waits_for_the_first(clone):
     (clone / "build").mkdir()
     with open(clone / "build" / "setup.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        second = subprocess.Popen(["make", "setup", stub(clone)], cwd=clone, stdout=subprocess.PIPE, text=True,
-                                  env={k: v for k, v in os.environ.items() if k != "MAKEFLAGS"})
+        second = subprocess.Popen(["make", "--no-print-directory", "setup", stub(clone)], cwd=clone, text=True,
+                                  stdout=subprocess.PIPE, env=outside_make())
         assert second.stdout.readline() == "Another make is setting up: waiting for it.\n"
         assert second.poll() is None
         (clone / ".venv").mkdir()
