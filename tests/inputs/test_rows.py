@@ -97,7 +97,7 @@ def test_moments_against_numpy():
 def test_a_regression_has_sklearns_score_and_the_targets_own_unit(scale):
     g, y = _g([[0, scale, 0, 0]], [0.0]), (X[:, 1] + X[:, 0]) * scale
     memory, streamed = _both(X, y, g, likelihood="regression")
-    expected = r2_score(y.double(), g(X).detach().double()[:, 0])
+    expected = r2_score(y.double().numpy(), g(X).detach().double()[:, 0].numpy())
     assert memory.score == pytest.approx(expected) and streamed.score == pytest.approx(expected)
     for target, values in (("labels", y), ("soft", g(X).detach()[:, 0])):
         sd = np.std(values.double().numpy(), ddof=1)

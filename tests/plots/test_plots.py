@@ -278,6 +278,8 @@ def test_hard_names_and_many_features_draw_without_a_warning(n):
     values = dict(zip(names, ["$_{$ 年", *range(n - 1)], strict=True))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        if canvas.LAST_RESORT not in canvas.font_manager.get_font_names():  # older matplotlib
+            warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figures = [plots.importances(one), plots.probability_top(rows), plots.ridge(one), plots.bars(one),
                    plots.heatmap(rows), plots.heatmap(rows[:1], sort="similar"), plots.row(rows, values, 0),
                    plots.compare({"$_{$ 年": one, "x" * 60: rows})]
