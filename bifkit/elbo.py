@@ -16,7 +16,7 @@ from bifkit.dirichlet import kl_to_prior, rsample
 from bifkit.gates import gate, gated
 
 
-def elbo(g, x, target, alpha, settings, *, kl_weight, **how):
+def elbo(g, x, target, alpha, settings, *, kl_weight, **likelihood):
     """The objective of one batch, to be maximised.
 
     Parameters
@@ -33,7 +33,7 @@ def elbo(g, x, target, alpha, settings, *, kl_weight, **how):
         Gate, fill, prior, number of draws.
     kl_weight : float
         Weight of the mean KL of a row.
-    **how
+    **likelihood
         Further arguments of ``expected_log_likelihood``.
 
     >>> from bifkit.presets import preset
@@ -42,8 +42,8 @@ def elbo(g, x, target, alpha, settings, *, kl_weight, **how):
     >>> round(float(value), 4)  # -0.3133 - 0.1 * KL(Dir(1, 1) || Dir(.1, .1)), which is 1.1814
     -0.4314
     """
-    likelihood = expected_log_likelihood(g, x, target, alpha, settings, **how)
-    return likelihood - kl_weight * kl_to_prior(alpha, settings.prior).mean()
+    expected = expected_log_likelihood(g, x, target, alpha, settings, **likelihood)
+    return expected - kl_weight * kl_to_prior(alpha, settings.prior).mean()
 
 
 def expected_log_likelihood(g, x, target, alpha, settings, *, groups=None, mean=None, pool=None,

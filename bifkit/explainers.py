@@ -22,14 +22,16 @@ from bifkit.elbo import one_against_rest, target_reader
 from bifkit.evaluation import Diagnostics, diagnose
 from bifkit.networks import GlobalAlpha, ImportanceNetwork
 from bifkit.posterior import Posterior
-from bifkit.presets import Settings, preset
-from bifkit.training import adamw, derive, learning_copy, maximise, verbosity
+from bifkit.presets import PRESETS, Settings, preset
+from bifkit.training import adamw, derive_seed, learning_copy, maximise, verbosity
 
 log = logging.getLogger(__name__)
 FOLLOWED = 10**6  # importances that a fit follows: those of a thousand rows, of fewer where a row has many
 
-PARAMETERS = """
-    Hyper-parameters left at None are the preset's (:mod:`bifkit.presets`).
+_RANK = PRESETS["rank"]
+PARAMETERS = f"""
+    Hyper-parameters left at None are the preset's; those of "rank" are given below (:mod:`bifkit.presets`). An unknown
+    value is refused by ``fit``.
 
     Parameters
     ----------
@@ -37,32 +39,32 @@ PARAMETERS = """
         The trained, differentiable g; it returns logits (rows, classes), one logit, or a prediction.
     preset : str, default "rank"
         "rank" (which features matter?), "few" (which few are enough?), "paper" or "released".
-    gate : str, optional
+    gate : str, default "{_RANK.gate}"
         What f does to an input: "simplex", "max", "top" or "saturating" (:mod:`bifkit.gates`).
-    fill : str, optional
+    fill : str, default "{_RANK.fill}"
         What stands where an input fades: "zero", "mean" or "marginal".
-    target : str, optional
+    target : str, default "{_RANK.target}"
         "soft" explains g's own prediction, "labels" the labels y.
-    draws : int, optional
+    draws : int, default {_RANK.draws}
         Samples of f per row and step (J).
-    point_estimate : bool, optional
+    point_estimate : bool, default {_RANK.point_estimate}
         The mean of the Dirichlet instead of samples (section 4.3).
-    prior : float, optional
+    prior : float, default {_RANK.prior}
         Every parameter of the Dirichlet prior.
-    kl_weight : float or str, optional
+    kl_weight : float or str, default {_RANK.kl_weight}
         Weight of a row's KL; "elbo" as Eq. 4 and 7 have it, "1/batch" as the authors' code.
-    epochs, min_steps : int, optional
+    epochs, min_steps : int, default {_RANK.epochs} and {_RANK.min_steps}
         Passes over the data, and the least number of steps.
-    batch_size : int, optional
+    batch_size : int, default {_RANK.batch_size}
         Rows of a step.
-    lr : float, optional
+    lr : float, default {_RANK.lr} (LocalBIF), {_RANK.global_lr} (GlobalBIF)
         Learning rate.
-    restarts : int, optional
+    restarts : int, default {_RANK.restarts}
         Independent fits; alpha is their mean.
-    hidden : int, optional
+    hidden : int, default {_RANK.hidden}
         Width of the importance network's two layers.
     groups : dict, list of lists or integer mask, optional
-        Features that share one importance, such as {"address": ["street", "city"]}.
+        Features that share one importance, such as {{"address": ["street", "city"]}}.
     feature_names : list of str, optional
         Where X has no columns of its own.
     likelihood : str, optional
@@ -70,7 +72,7 @@ PARAMETERS = """
     image : (int, int), optional
         Height and width of an image: the importance network gets convolutions.
     classes : "each", int or list of int, optional
-        Explain these classes one by one, each against the rest: ``explain`` then gives {class: posterior}.
+        Explain these classes one by one, each against the rest: ``explain`` then gives {{class: posterior}}.
     device : str, optional
         Where g is expected to be; it is not moved.
     seed : int, default 0
@@ -120,7 +122,8 @@ class _BIF(BaseEstimator):
         X : DataFrame, array, tensor or DataLoader
             One row per instance. A DataLoader yields x or (x, y).
         y : array, optional
-            Labels. Under a soft target they have no effect on the fit, and give ``score_``.
+            Labels; they give ``score_``. Under the target "soft" they have no other effect, and without them
+            every preset explains g's own prediction.
         """
         for name in [n for n in vars(self) if n.endswith("_")]:
             delattr(self, name)  # a fit that fails leaves no mixture of old and new
@@ -128,7 +131,7 @@ class _BIF(BaseEstimator):
         device = inputs.check_model(self.model, self.device)
         gpus = range(torch.cuda.device_count())
         with verbosity(self.verbose), inputs.frozen(self.model), torch.random.fork_rng(gpus), torch.enable_grad():
-            torch.manual_seed(derive(type(self).__name__, self.seed))  # a loader that shuffles repeats itself
+            torch.manual_seed(derive_seed(type(self).__name__, self.seed))  # a loader that shuffles repeats itself
             known = self.likelihood or getattr(self.model, "likelihood_", None)  # a stand-in knows what it stands for
             rows = inputs.source(X, y, self.model, device=device, likelihood=known, groups=self.groups,
                                  feature_names=self.feature_names, batch_size=s.batch_size)
@@ -176,7 +179,7 @@ class _BIF(BaseEstimator):
         likelihood, read = self.likelihood_, target_reader(s.target, self.likelihood_, class_number)
         if class_number is not None:
             likelihood, g = "binary", lambda x: one_against_rest(whole(x), class_number)
-        torch.manual_seed(derive(type(self).__name__, self.seed, restart))
+        torch.manual_seed(derive_seed(type(self).__name__, self.seed, restart))
         network = self._new_network(rows.width, s, rows).to(rows.mean.device).train()
         steps = max(s.epochs * rows.per_epoch, s.min_steps)
         learned = [*network.parameters(), *(p for p in model.parameters() if p.requires_grad)]

@@ -67,7 +67,7 @@ class Posterior:
     def __getitem__(self, rows) -> "Posterior":
         """Some rows of a local posterior, chosen as in numpy; a number gives that row's own, global posterior."""
         if self.index is None:
-            raise TypeError("a global posterior has no rows")
+            raise TypeError("a global posterior has no rows; to_frame().loc[name] is one feature")
         index = None if np.ndim(self.alpha[rows]) == 1 else self.index[rows]
         return Posterior(self.alpha[rows], self.feature_names, settings=self.settings, index=index,
                          temperature=self.temperature)
@@ -108,7 +108,9 @@ class Posterior:
         return (p * (1 - p)).sum(-1)
 
     def interval(self, prob=0.95) -> tuple[np.ndarray, np.ndarray]:
-        """Equal-tailed credible interval of each importance.
+        """Equal-tailed credible interval of each importance; ``to_frame`` has it with the features' names.
+
+        It says how much room g leaves, not how far a refit would lie: that is ``calibrated``.
 
         Parameters
         ----------
@@ -318,7 +320,8 @@ class Posterior:
         """Position of a feature, from its name or position."""
         if isinstance(feature, str):
             if feature not in self.feature_names:
-                raise ValueError(f"unknown feature {feature!r}; features are {', '.join(self.feature_names[:8])}")
+                known = ", ".join(self.feature_names[:8]) + (", ..." if len(self.feature_names) > 8 else "")
+                raise ValueError(f"unknown feature {feature!r}; features are {known}")
             return self.feature_names.index(feature)
         D = len(self.feature_names)
         if not (isinstance(feature, int | np.integer) and -D <= feature < D):

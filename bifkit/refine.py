@@ -15,7 +15,7 @@ from bifkit import inputs
 from bifkit.dirichlet import FLOOR
 from bifkit.elbo import elbo, one_against_rest, target_reader
 from bifkit.posterior import Posterior
-from bifkit.training import adamw, derive
+from bifkit.training import adamw, derive_seed
 
 
 def refine(explainer, X, background, *, steps=150, draws=16, lr=0.05, rows=512):
@@ -55,7 +55,7 @@ def refine(explainer, X, background, *, steps=150, draws=16, lr=0.05, rows=512):
     x, pool = (inputs.check_X(a, width=explainer.n_features_in_)[0].to(device) for a in (X, background))
     found, gpus = {}, range(torch.cuda.device_count())
     with inputs.frozen(explainer.model), torch.random.fork_rng(gpus), torch.enable_grad():
-        torch.manual_seed(derive("refine", explainer.seed))
+        torch.manual_seed(derive_seed("refine", explainer.seed))
         for c, before in start.items() if isinstance(start, dict) else [(None, start)]:
             objective = _objective(explainer, pool, c, draws)
             alpha = [_climb(objective, x[i:i + rows], before.alpha[i:i + rows], steps, lr)

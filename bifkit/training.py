@@ -19,8 +19,8 @@ from bifkit.elbo import elbo
 log = logging.getLogger(__name__)
 
 
-def maximise(network, g, batches, settings, *, steps, optimiser, schedule=None, average=None, probe=None, name="fit",
-             progress=None, **objective):
+def maximise(network, g, batches, settings, *, steps, kl_weight, optimiser, schedule=None, average=None, probe=None,
+             name="fit", progress=None, **likelihood):
     """Train ``network`` for some steps.
 
     Parameters
@@ -35,6 +35,8 @@ def maximise(network, g, batches, settings, *, steps, optimiser, schedule=None, 
         See ``bifkit.presets``.
     steps : int
         How many batches.
+    kl_weight : float
+        Weight of the mean KL of a row (the settings may name it: "elbo", "1/batch").
     optimiser : torch.optim.Optimizer
         Over the network's parameters, and over whatever else is to learn along.
     schedule : LRScheduler, optional
@@ -47,8 +49,8 @@ def maximise(network, g, batches, settings, *, steps, optimiser, schedule=None, 
         What the bar and the log call it.
     progress : bool, optional
         Whether a bar shows; by default where tqdm finds a terminal.
-    **objective
-        Further arguments of ``elbo``.
+    **likelihood
+        Further arguments of ``expected_log_likelihood``.
 
     Returns
     -------
@@ -61,7 +63,7 @@ def maximise(network, g, batches, settings, *, steps, optimiser, schedule=None, 
     tail, total = steps - max(steps // 5, 1), 0.0
     with flush_denormals(), _bar(steps, name, progress) as bar:
         for step, (x, target) in zip(range(steps), batches, strict=False):
-            value = elbo(g, x, target, network(x), settings, **objective)
+            value = elbo(g, x, target, network(x), settings, kl_weight=kl_weight, **likelihood)
             optimiser.zero_grad()
             (-value).backward()
             optimiser.step()
@@ -162,12 +164,8 @@ def verbosity(level):
             package.removeHandler(handler)
 
 
-def derive(*keys) -> int:
-    """A 63-bit seed from any mix of names and numbers.
-
-    >>> derive("Syn4", 0, "g") == derive("Syn4", 0, "g"), derive("Syn4", 0, "g") == derive("Syn4", 1, "g")
-    (True, False)
-    """
+def derive_seed(*keys) -> int:
+    """A 63-bit seed from any mix of names and numbers, so that changing one stream never shifts another."""
     words = []
     for key in keys:
         key = key.item() if isinstance(key, np.generic) else key  # np.int64(0) is 0

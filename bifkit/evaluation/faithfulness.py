@@ -26,7 +26,7 @@ from torch import nn
 
 from bifkit.inputs import check_X, frozen, function_of, like, outputs, predict_proba, resolve_groups
 from bifkit.posterior import Posterior
-from bifkit.training import derive
+from bifkit.training import derive_seed
 
 LIKELIHOODS = (None, "categorical", "binary", "regression")
 BATCH = 8192  # rows the model sees at a time; bounds the memory
@@ -68,7 +68,7 @@ def _fills(fill, reference, donors, seed):
     if isinstance(fill, str) and fill == "marginal":
         if donors < 1:
             raise ValueError(f"donors must be at least 1; got {donors}")
-        rng = np.random.default_rng(derive("donors", seed))
+        rng = np.random.default_rng(derive_seed("donors", seed))
         return reference[rng.permutation(len(reference))[:donors]]
     try:
         return np.broadcast_to(np.asarray(fill, dtype=np.float32), (1, reference.shape[1]))

@@ -25,7 +25,7 @@ from torch.nn import functional as F
 
 from bifkit.inputs.answers import ask, function_of, gather, kind_of, mixtures, targets
 from bifkit.inputs.checks import check_X, outputs, warn
-from bifkit.training import derive
+from bifkit.training import derive_seed
 
 
 class NotFaithful(ValueError):
@@ -232,7 +232,7 @@ def distill(predict: Any, X: Any, *, kind: str | None = None, min_fidelity: floa
     n, width = values.shape
     _check(n, holdout=holdout, queries=queries, steps=steps, batch_size=batch_size, min_fidelity=min_fidelity)
     X = X if hasattr(X, "columns") else X.detach() if isinstance(X, Tensor) else np.asarray(X)
-    rng = np.random.default_rng(derive("distill", seed))
+    rng = np.random.default_rng(derive_seed("distill", seed))
     order, cut = rng.permutation(n), min(max(round(n * holdout), 2), n - 2)
     test, train = order[:cut], order[cut:]
     mixed = np.concatenate([mixtures(train, queries, width, rng), mixtures(test, 4000, width, rng)])
@@ -245,7 +245,7 @@ def distill(predict: Any, X: Any, *, kind: str | None = None, min_fidelity: floa
     x = torch.cat([values, values[mixed, np.arange(width)]])
     kinds = [torch.from_numpy(k) for k in (train, np.arange(n, n + queries)) if len(k)]
     with torch.random.fork_rng(range(torch.cuda.device_count())), torch.enable_grad():
-        torch.manual_seed(derive("distill", seed))
+        torch.manual_seed(derive_seed("distill", seed))
         g = Distilled(width, p.shape[1], hidden=hidden, bins=bins).learn_units(values[train])
         if not classify:
             g.shift.copy_(p[train].mean(0))
