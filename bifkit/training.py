@@ -94,7 +94,10 @@ def importances(network, x):
 
 
 def adamw(parameters, *, lr, weight_decay=0.0):
-    """torch's AdamW (``weight_decay=0``: Adam) in one fused kernel, where the device has one."""
+    """torch's AdamW (``weight_decay=0``: Adam) in one fused kernel, where the device has one.
+
+    The first optimiser that a process makes, whoever makes it, has torch load its compiler: a second or two.
+    """
     parameters = list(parameters)
     fused = all(p.device.type in ("cpu", "cuda") for p in parameters)
     return torch.optim.AdamW(parameters, lr=lr, weight_decay=weight_decay, fused=fused)
