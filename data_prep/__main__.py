@@ -57,6 +57,9 @@ def _fetch(chosen: list[str], progress: bool) -> int:
             print(error, file=sys.stderr)
             failed += 1
             continue
+        if paths.standins():
+            print(f"{name}: a made-up stand-in in {paths.standins()}, because BIF_STANDINS is set")
+            continue
         absent = sorted(f for f, path in files.items() if not path.is_file())
         print(f"{name}: verified; licence, as commonly stated: {CATALOG[name].licence}")
         if absent:

@@ -6,6 +6,7 @@ left to itself when its time is up.
 """
 
 import os
+import re
 import threading
 import warnings
 from pathlib import Path
@@ -36,6 +37,15 @@ def patience() -> float:
     if not 0 < seconds < float("inf"):
         raise OSError(f"BIF_DATA_TIMEOUT is {given!r}: expected a positive number of seconds")
     return seconds
+
+
+def public(text: str) -> str:
+    """Text without what may be a name and a password in its addresses.
+
+    >>> public("no answer from https://me:secret@example.org/a.csv"), public("ftp://me:se/cr@et@host")
+    ('no answer from https://example.org/a.csv', 'ftp://host')
+    """
+    return re.sub(r"://\S*@", "://", text)
 
 
 def bar(label: str, total: int, shown: bool) -> tqdm:
@@ -90,7 +100,7 @@ def download(url: str, target: Path, *, size: int, progress: bool = False) -> Pa
     Traceback (most recent call last):
     OSError: No connection adapters were found for 'nowhere://host/a.csv'
     """
-    host, wait = urlparse(url).netloc, patience()
+    host, wait = urlparse(public(url)).netloc, patience()
     watch = _Watch(f"{target.name if not host else host}", 2 * size + 200_000_000, progress)
     get = pooch.HTTPDownloader(progressbar=watch, chunk_size=_CHUNK, timeout=wait)
     failure: list[BaseException] = []
@@ -125,4 +135,4 @@ def _reason(error: BaseException, host: str, wait: float) -> str:
         return f"{host} broke off the transfer"
     if isinstance(error, requests.ConnectionError):
         return f"no connection to {host}"
-    return str(error) or type(error).__name__
+    return public(str(error)) or type(error).__name__

@@ -84,6 +84,8 @@ def cached(name: str, version: int, parse: Callable[[], dict[str, np.ndarray]]) 
     >>> again["age"].tolist()
     [39, 50]
     """
+    if paths.standins():  # small, and a cache knows the real files alone
+        return parse()
     key = hashlib.sha256(
         repr((version, [f.sha256 for f in entry(name).files if f.required])).encode()
     ).hexdigest()

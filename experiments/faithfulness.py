@@ -32,11 +32,12 @@ def grid(profile="paper"):
     """Three sets, seven methods and the random order, five seeds; at smoke size one set, one seed.
 
     >>> len(grid("smoke")), len(grid("paper"))
-    (3, 120)
+    (4, 120)
     """
     names, seeds, methods = DATA, range(5), (*OURS, *RIVALS, "random")
     if profile == "smoke":
-        names, seeds, methods = ["wine"], range(1), ("LocalBIF few, refined", "IntegratedGradients", "random")
+        names, seeds = ["wine"], range(1)
+        methods = ("LocalBIF", "LocalBIF few, refined", "IntegratedGradients", "random")
     return [{"dataset": d, "method": m, "seed": s} for d in names for s in seeds for m in methods]
 
 

@@ -22,7 +22,7 @@ from data_prep.synthetic import NAMES, make_synthetic
 from experiments.rivals.invase import INVASE
 from experiments.rivals.l2x import L2X
 from experiments.runner import paths
-from experiments.runner.files import write_csv
+from experiments.runner.files import renew_csv
 
 KEY = ["method", "dataset", "seed", "budget"]
 COLUMNS = KEY + ["iterations", "seconds", "score"]
@@ -98,7 +98,7 @@ def add(row):
     old = stored()
     same = (old[KEY].astype(str) == [str(row[k]) for k in KEY]).all(axis=1) if len(old) else []
     frame = pd.DataFrame(([] if old.empty else old[~same].to_dict("records")) + [row])
-    write_csv(frame.sort_values(KEY), FILE)
+    renew_csv(frame.sort_values(KEY), FILE)
 
 
 def summary(frame=None) -> pd.DataFrame:

@@ -28,7 +28,6 @@ import joblib
 
 from experiments.runner import provenance
 
-LOADED = provenance.fingerprint()  # of the source when this process, perhaps a worker days old, has imported it
 WAIT = 20.0  # seconds for a scheduler and its first worker
 GONE = 600.0  # seconds without any worker after which the cluster counts as lost
 RESTART = "start them anew, from this checkout and its .venv"
@@ -132,7 +131,7 @@ def _fault(code, module, dask_worker):
     if (threads := dask_worker.state.nthreads) != 1:
         return (f"has {threads} threads, but a run needs a process to itself: start the workers with --nthreads 1 "
                 "(and --nworkers for more processes)")
-    if code != LOADED:
+    if code != provenance.LOADED:
         return f"has other source or packages than this command: {RESTART}"
     try:
         importlib.import_module(module)

@@ -14,6 +14,9 @@ from pathlib import Path
 import pandas as pd
 
 from bifkit.storage import write_bytes
+from experiments.runner import paths
+
+BUSY = "another command or notebook is writing results here: wait for it, or end it"
 
 
 def write_text(text: str, file: Path) -> None:
@@ -24,6 +27,14 @@ def write_text(text: str, file: Path) -> None:
 def write_csv(frame: pd.DataFrame, file: Path) -> None:
     """Write a frame as csv without its index, whole or not at all."""
     write_text(frame.to_csv(index=False, lineterminator="\n"), file)
+
+
+def renew_csv(frame: pd.DataFrame, file: Path) -> None:
+    """Write a csv of ``results/`` if it says anything new: a notebook that replays needs no lock."""
+    text = frame.to_csv(index=False, lineterminator="\n")
+    if not file.exists() or file.read_bytes() != text.encode():
+        with writing(patience=5.0):
+            write_text(text, file)
 
 
 def markdown(frame: pd.DataFrame) -> str:
@@ -66,6 +77,33 @@ def locked(folder: Path, *, alone: bool = False, busy: str = ""):
         except BlockingIOError:
             raise RuntimeError(busy) from None
         yield
+
+
+@contextlib.contextmanager
+def writing(patience: float = 0.0):
+    """Hold the one lock of this checkout that whatever writes ``results/`` must have.
+
+    A notebook's kernel has it through the command that executes it (``BIF_WRITING``). Raises RuntimeError if another
+    process has it, after ``patience`` seconds.
+    """
+    if os.environ.get("BIF_WRITING"):
+        yield
+        return
+    deadline = time.monotonic() + patience
+    with contextlib.ExitStack() as held:
+        while True:
+            try:
+                held.enter_context(locked(paths.build() / "results", alone=True, busy=BUSY))
+                break
+            except RuntimeError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+        os.environ["BIF_WRITING"] = "1"
+        try:
+            yield
+        finally:
+            del os.environ["BIF_WRITING"]
 
 
 _watched = set()

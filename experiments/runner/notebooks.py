@@ -1,8 +1,9 @@
 """Executes the notebooks in order, through papermill: ``python -m experiments.runner.notebooks`` behind the Makefile.
 
-``--profile paper`` (the default) trains everything anew at the paper's size, ``--profile smoke`` at toy size
-with all output in ``build/smoke``; ``--replay`` trains nothing and redraws from ``results/``; ``--in-place``
-replays and saves the notebooks themselves, cleaned, for committing. ``--only 01,03`` takes some of them.
+``--profile paper`` (the default) trains everything anew at the paper's size, ``--profile smoke`` at toy size on made-up
+stand-ins for the data sets, with all output in ``build/smoke``; ``--replay`` trains nothing and redraws from
+``results/``; ``--in-place`` replays and saves the notebooks themselves, cleaned, for committing. ``--only 01,03`` takes
+some of them.
 With ``BIF_CLUSTER`` the notebooks are executed here, their runs trained on that Dask cluster.
 
 *Parameters.* Each notebook is given ``recompute`` and ``profile`` and must declare them in its cell tagged
@@ -13,6 +14,8 @@ cells have run: behind a failure there is no output, neither a new nor an old on
 
 *Interruption.* While a command is unfinished, its finished runs are kept in ``build/cache/<profile>``, and its
 finished notebooks are not executed again; a new command starts from nothing.
+
+*One at a time.* A command holds the checkout's one lock on ``results/`` from beginning to end.
 """
 
 import argparse
@@ -27,7 +30,7 @@ import nbformat
 import pandas as pd
 
 from experiments.runner import cluster, paths, scoreboard
-from experiments.runner.files import discard, locked, write_csv, write_text
+from experiments.runner.files import discard, renew_csv, write_text, writing
 from experiments.runner.progress import Bar
 from experiments.runner.resume import Resumable
 
@@ -124,15 +127,19 @@ def _run(args, parser) -> int:
     if smoke:
         os.environ["BIF_OUTPUT"] = os.environ.get("BIF_OUTPUT") or str(paths.root() / "build" / "smoke")
         os.environ.setdefault("BIF_WORKERS", "1")  # starting a worker takes longer than a toy run
+        os.environ["BIF_STANDINS"] = str(paths.build() / "data")
+    else:
+        os.environ["BIF_WHOLE"] = "1"  # the grids are those of the whole studies
     parameters = {} if args.in_place else {"recompute": train, "profile": args.profile}
     notebooks = select(Path(args.folder or paths.notebooks()).resolve(), args.only)
     for notebook in notebooks:
         check_parameters(notebook, parameters)
     use_own_kernel()
     if not train:
-        _execute_all(notebooks, parameters, {}, in_place=args.in_place)
-        if args.replay:
-            finish(smoke)
+        with writing():
+            _execute_all(notebooks, parameters, {}, in_place=args.in_place)
+            if args.replay:
+                finish(smoke)
         return 0
     if on_cluster := os.environ.get("BIF_CLUSTER"):
         os.environ["BIF_CLUSTER"] = cluster.located(on_cluster)  # kernels run in another folder
@@ -140,17 +147,24 @@ def _run(args, parser) -> int:
             pass  # refused now, if at all
     numbers = "-".join(["", *(n.name[:2] for n in notebooks)]) if args.only else ""
     folder = paths.build() / "cache" / (args.profile + numbers)
-    with locked(folder, alone=True, busy="another command is training here: wait for it, or end it"):
+    with writing():
         command = Resumable(folder)
         if command.resumed:
             print("Resuming an unfinished command: its finished runs are not trained again "
                   "(make clean forgets them).", flush=True)
-        elif smoke:
-            discard(paths.results())
-            discard(paths.figures())
+        else:
+            discard(paths.partial())
+            if smoke:
+                discard(paths.results())
+                discard(paths.figures())
+                discard(Path(os.environ["BIF_STANDINS"]))
         os.environ["BIF_RESUME"] = str(folder)
         _execute_all(notebooks, parameters, {} if smoke else known_minutes(), command=command)
-        if not smoke and not on_cluster:  # the README's minutes are of one machine
+        aside = sorted(file.stem for file in (paths.partial() / "results").glob("*.csv"))
+        if aside := [name for name in aside if name != "scoreboard"]:
+            print(f"\nNot complete, hence in {paths.partial().relative_to(paths.output())} and not in results/: "
+                  f"{', '.join(aside)}. The scoreboard and the README show their stored runs.")
+        if not smoke and not on_cluster and not aside:  # the README's minutes are of one machine and of all runs
             record_minutes({n.stem: command.seconds(n) / 60 for n in notebooks})
         finish(smoke)
         command.finish()  # last of all: a kill before it resumes
@@ -186,15 +200,26 @@ def finish(smoke: bool) -> None:
 def known_minutes() -> dict[str, float]:
     """Minutes that each notebook took at full size, from the committed results/timings.csv."""
     file = paths.root() / "results" / "timings.csv"
-    return dict(pd.read_csv(file).itertuples(index=False)) if file.exists() else {}
+    return _minutes(file)
 
 
 def record_minutes(minutes: dict[str, float]) -> None:
     """Renew these notebooks' rows of results/timings.csv."""
     file = paths.results() / "timings.csv"
-    rows = dict(pd.read_csv(file).itertuples(index=False)) if file.exists() else {}
-    rows = sorted((rows | {k: round(v, 1) for k, v in minutes.items()}).items())
-    write_csv(pd.DataFrame(rows, columns=["notebook", "minutes"]), file)
+    rows = sorted((_minutes(file) | {k: round(v, 1) for k, v in minutes.items()}).items())
+    renew_csv(pd.DataFrame(rows, columns=["notebook", "minutes"]), file)
+
+
+def _minutes(file):
+    """{notebook: minutes} of a timings.csv; a damaged one counts as empty."""
+    try:
+        frame = pd.read_csv(file)
+        return dict(zip(frame["notebook"].astype(str), frame["minutes"].astype(float), strict=True))
+    except FileNotFoundError:
+        return {}
+    except (ValueError, KeyError, OSError):
+        print(f"{file.name} is damaged: the minutes in it count as unknown.", file=sys.stderr)
+        return {}
 
 
 def main(argv: list[str] | None = None) -> int:

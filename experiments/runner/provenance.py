@@ -1,13 +1,19 @@
 """What the numbers were made with: versions, commit, CPU model, cores, date; no host name, no path.
 
 Each recomputed study has its entry in ``results/provenance.json``.
+
+A process that lives long, such as a notebook's kernel, runs the source that it has imported, whatever has become of the
+files since. Hence the source is hashed once, with the import of this module; a study that is to be recomputed after an
+edit is refused.
 """
 
 import hashlib
 import importlib.metadata
 import json
+import os
 import platform
 import subprocess
+import warnings
 from datetime import UTC, datetime
 
 import joblib
@@ -35,13 +41,24 @@ def provenance() -> dict:
                                 capture_output=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         commit = "unknown"
-    return {"commit": commit, "source": fingerprint()[:12], "date": datetime.now(UTC).date().isoformat(),
+    return {"commit": commit, "source": LOADED[:12], "date": datetime.now(UTC).date().isoformat(),
             "cpu": cpu, "cores": joblib.cpu_count(), "platform": platform.system(),
             "python": platform.python_version(), "versions": _versions()}
 
 
 def fingerprint() -> str:
-    """A hash over the repository's source and the packages' versions: what a finished run depends on."""
+    """The hash of the source and packages that this process has imported: what a finished run depends on.
+
+    Raises RuntimeError if the files have been edited since.
+    """
+    if on_disk() != LOADED:
+        raise RuntimeError(f"the source in {', '.join(SOURCES)} was edited after this process had imported it: restart "
+                           "the kernel, or run the command again, so that what is recorded is what runs")
+    return LOADED
+
+
+def on_disk() -> str:
+    """The hash of the repository's source as its files are now, and of the packages' versions."""
     digest = hashlib.sha256(json.dumps(_versions()).encode())
     for folder in SOURCES:
         for file in sorted((paths.root() / folder).rglob("*.py")):
@@ -50,9 +67,19 @@ def fingerprint() -> str:
 
 
 def record(name: str, **extra) -> None:
-    """Write this study's entry in results/provenance.json; the other entries stay."""
-    file = paths.results() / "provenance.json"
-    entries = json.loads(file.read_text()) if file.exists() else {}
+    """Write this study's entry in results/provenance.json; the other entries stay.
+
+    A damaged file is put aside with a sentence: the runs behind this entry must not be lost for it.
+    """
+    file = paths.results(name) / "provenance.json"
+    entries = {}
+    if file.exists():
+        try:
+            entries = dict(json.loads(file.read_text(encoding="utf-8")))
+        except (ValueError, TypeError):
+            os.replace(file, kept := paths.build() / "provenance.damaged.json")
+            warnings.warn(f"results/provenance.json was damaged: it is now {kept.relative_to(paths.output())}, and a "
+                          "new one has been begun; the entries of the other studies are in git", stacklevel=2)
     entries[name] = provenance() | extra
     write_text(json.dumps(dict(sorted(entries.items())), indent=1) + "\n", file)
 
@@ -66,3 +93,6 @@ def _versions():
         except importlib.metadata.PackageNotFoundError:
             found[package] = "absent"
     return found
+
+
+LOADED = on_disk()  # when this process, perhaps a worker days old, imported it

@@ -1,13 +1,14 @@
 """What an unfinished command has finished, so that an interrupted ``make reproduce`` resumes.
 
 All of it is in one folder: the studies keep their finished runs there (``BIF_RESUME`` names it), and each notebook
-has a note of the seconds spent on it and, once it has ended, of the code and text it ended with. The folder is removed
-when the command ends well: nothing in it ever counts for a later command.
+has a note of the seconds spent on it and, once it has ended, of the code and text it ended with. A damaged note counts
+as none. The folder is removed when the command ends well: nothing in it ever counts for a later command.
 """
 
 import contextlib
 import hashlib
 import json
+import sys
 import threading
 import time
 from pathlib import Path
@@ -55,7 +56,7 @@ class Resumable:
         finally:
             ended.set()
             thread.join()
-            note(state)
+            note(state if state == _state(notebook) else "")  # edited meanwhile: who knows what its kernel had
 
     def finish(self) -> None:
         """All done: nothing of it counts for the next command."""
@@ -65,9 +66,16 @@ class Resumable:
         return self.folder / f"{notebook.stem}.json"
 
     def _noted(self, notebook):
-        file = self._file(notebook)
-        return json.loads(file.read_text()) if file.exists() else {"seconds": 0.0, "state": ""}
+        try:
+            note = json.loads(self._file(notebook).read_text(encoding="utf-8"))
+            return {"seconds": float(note["seconds"]), "state": str(note["state"])}
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError, KeyError, TypeError):
+            print(f"The note of {notebook.name} is damaged: it is executed again.", file=sys.stderr)
+            self._file(notebook).unlink(missing_ok=True)
+        return {"seconds": 0.0, "state": ""}
 
 
 def _state(notebook):
-    return hashlib.sha256(provenance.fingerprint().encode() + notebook.read_bytes()).hexdigest()
+    return hashlib.sha256(provenance.on_disk().encode() + notebook.read_bytes()).hexdigest()

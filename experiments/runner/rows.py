@@ -80,6 +80,30 @@ def store(grid: list[dict], outcomes: list[dict], name: str) -> None:
     write_csv(pd.DataFrame(lines, columns=columns + scores, dtype=object), file(name))
 
 
+def lost(grid: list[dict], errors: list[str], name: str, *, whole: bool = False) -> str:
+    """What ``results/<name>.csv`` would lose if these runs took its place, in words, or nothing.
+
+    That are stored runs that the grid has not (unless it is known to be the ``whole`` study), and runs that had ended
+    well and now have an error.
+
+    >>> store([{"seed": 0}, {"seed": 1}], [{"error": ""}] * 2, "doctest_lost")
+    >>> lost([{"seed": 0}], [""], "doctest_lost"), lost([{"seed": s} for s in range(3)], [""] * 3, "doctest_lost")
+    ('1 of its 2 runs', '')
+    """
+    try:
+        stored = pd.read_csv(paths.output() / "results" / f"{name}.csv", dtype=str, keep_default_na=False)
+    except (OSError, ValueError):  # absent or damaged: nothing that could be lost
+        return ""
+    columns = list(dict.fromkeys(k for row in grid for k in row))
+    had = {tuple(row.get(c, "") for c in columns): not row.get("error") for row in stored.to_dict("records")}
+    new = {tuple(text(row.get(c)) for c in columns): not error for row, error in zip(grid, errors, strict=True)}
+    known = set(stored.columns) >= set(columns) and len(had) == len(stored)  # else the grid has other parameters now
+    gone = sum(not new.get(key, whole) for key, well in had.items() if well)
+    if not known:
+        gone = sum(map(bool, errors)) if whole else len(stored)
+    return f"{gone} of its {len(stored)} runs" if gone else ""
+
+
 def replay(grid: list[dict], name: str) -> pd.DataFrame:
     """The rows of ``grid`` from the stored csv, in its order, parameters typed as the grid gives them.
 
@@ -90,7 +114,11 @@ def replay(grid: list[dict], name: str) -> pd.DataFrame:
     hint = f"run it with recompute=True (make reproduce trains every study) to make results/{name}.csv"
     if not file(name).exists():
         raise FileNotFoundError(f"the study {name!r} has no stored results: {hint}")
-    stored = pd.read_csv(file(name), dtype=str, keep_default_na=False)
+    try:
+        stored = pd.read_csv(file(name), dtype=str, keep_default_na=False)
+    except ValueError as error:
+        raise ValueError(f"results/{name}.csv is damaged ({' '.join(str(error).split())}): restore it with git, or "
+                         f"{hint}") from None
     columns = list(dict.fromkeys(k for row in grid for k in row))
     if missing := [c for c in columns if c not in stored]:
         raise KeyError(f"results/{name}.csv has no column {missing}: the grid has changed since; {hint}")
@@ -166,5 +194,10 @@ def describe(params: dict) -> str:
 
 
 def file(name: str) -> Path:
-    """Where a study's rows are stored."""
-    return paths.results() / f"{name}.csv"
+    """Where a study's rows are stored, or read from."""
+    return paths.results(name) / f"{name}.csv"
+
+
+def shown(name: str) -> str:
+    """The name of that file as a reader finds it."""
+    return str(file(name).relative_to(paths.output()))

@@ -29,7 +29,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.runner import paths
-from experiments.runner.files import markdown, write_csv, write_text
+from experiments.runner.files import markdown, renew_csv, write_text, writing
 
 COLUMNS = ["item", "row", "column", "paper", "ours", "std", "runs", "better", "verdict"]
 SUBMITTED = ["item", "row", "column", "seed", "value"]
@@ -111,7 +111,7 @@ def submit(study: str, frame: pd.DataFrame) -> None:
         raise ValueError(f"{study!r} handed in a value twice: {frame[twice].iloc[0].to_dict()}")
     folder = paths.results() / "scores"
     folder.mkdir(parents=True, exist_ok=True)
-    write_csv(frame, folder / f"{study}.csv")
+    renew_csv(frame, folder / f"{study}.csv")
 
 
 def submitted() -> pd.DataFrame:
@@ -144,7 +144,7 @@ def scoreboard() -> pd.DataFrame:
         lines.append([t.item, t.row, t.column, t.value, ours, std, len(got), t.better, verdict])
     frame = _figure2(pd.DataFrame(lines, columns=COLUMNS))
     shown = {c: frame[c].map(lambda v: "" if pd.isna(v) else f"{v:.6g}") for c in ("paper", "ours", "std")}
-    write_csv(frame.assign(**shown), paths.results() / "scoreboard.csv")
+    renew_csv(frame.assign(**shown), paths.results() / "scoreboard.csv")
     return frame
 
 
@@ -327,7 +327,8 @@ def update_readme() -> bool:
             head, rest = text.split(begin, 1)
             text = f"{head}{begin}\n{content()}\n{end}{rest.split(end, 1)[1]}"
     if there:
-        write_text(text, file)
+        with writing(patience=5.0):
+            write_text(text, file)
     return there
 
 

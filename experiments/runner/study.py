@@ -6,6 +6,11 @@ A study is an importable function and a list of dicts, its grid. ``run`` has two
 * ``recompute=True`` trains the whole grid in parallel (joblib, one thread per worker) and writes the csv: on the
   cores of this machine, or on the Dask cluster that ``BIF_CLUSTER`` names, with the same rows.
 
+*Nothing is replaced by less.* Rows take the place of the stored ones only if none of these is lost: fewer runs, another
+profile, runs that failed or whose data set is absent go to ``build/partial``, with the figures and scores of the same
+notebook. ``make reproduce`` knows its grids to be whole (``BIF_WHOLE``), so that there a study may become smaller.
+Made-up data (``BIF_STANDINS``) never get into the repository's ``results/``.
+
 A row holds the grid's parameters, what the function returned, ``seconds``, ``peak_mb`` and ``error`` (empty
 when all went well). Both modes return what the csv says, so a frame is the same whether it was trained a
 second or a year ago.
@@ -42,9 +47,10 @@ from threadpoolctl import threadpool_limits
 
 from bifkit.evaluation import FitWarning
 from bifkit.training import flush_denormals
+from data_prep.paths import standins
 from data_prep.seeding import seed_all
 from experiments.runner import paths, provenance, rows
-from experiments.runner.files import discard, end_with, locked, write_text
+from experiments.runner.files import discard, end_with, locked, write_text, writing
 from experiments.runner.progress import Progress
 from experiments.runner.rows import NOT_RUN
 
@@ -82,20 +88,25 @@ def run(function, grid, *, name, recompute=False, workers=None) -> pd.DataFrame:
     """
     grid = rows.checked(function, grid, name)
     if not recompute:
-        return rows.replay(grid, name)
+        paths.set_aside(name, False)
+        frame = rows.replay(grid, name)
+        _set_aside(name, grid, [""] * len(grid))
+        return frame
     started, folder, code = time.monotonic(), _folder(name), provenance.fingerprint()
     keys = [_key(function, row, code) for row in grid]
-    with _pool(function, folder, workers) as (work, about):
-        found = _train(keys, folder, work, name)
-    outcomes = [found[key] for key in keys]
-    rows.store(grid, outcomes, name)
-    minutes = round((time.monotonic() - started) / 60, 2)
-    provenance.record(name, runs=len(grid), **about, minutes=minutes)
+    with writing():
+        with _pool(function, folder, workers) as (work, about):
+            found = _train(keys, folder, work, name)
+        outcomes = [found[key] for key in keys]
+        _set_aside(name, grid, [o["error"] for o in outcomes])
+        rows.store(grid, outcomes, name)
+        minutes = round((time.monotonic() - started) / 60, 2)
+        provenance.record(name, runs=len(grid), **about, minutes=minutes)
     errors = [(row, o["error"]) for row, o in zip(grid, outcomes, strict=True) if o["error"]]
     failed = [f"  {rows.describe(row)}: {error}" for row, error in errors if not error.startswith(NOT_RUN)]
     if failed:
         raise StudyFailed(f"{len(failed)} of {len(grid)} runs of the study {name!r} failed (their errors: "
-                          f"results/{name}.csv; the finished runs are kept, run it again):\n"
+                          f"{rows.shown(name)}; the finished runs are kept, run it again):\n"
                           + "\n".join(failed[:10]))
     if not os.environ.get("BIF_RESUME"):
         discard(folder)
@@ -152,6 +163,20 @@ def spot_check(function, params, frame, *, score, tolerance=0.02, scale=1.0) -> 
         raise AssertionError(f"{what}: {score} is {live} live but {stored[score]} in the stored row, "
                              f"more than {tolerance * scale:g} apart: recompute the study, or mend the code")
     return f"{what}: the live run agrees with the stored row"
+
+
+def _set_aside(name, grid, errors):
+    """Decide where the rows of a study, and what is drawn from them, belong; say so if that is not ``results/``."""
+    less = rows.lost(grid, errors, name, whole=bool(os.environ.get("BIF_WHOLE")))
+    if standins() and paths.output() == paths.root():
+        less = "the real data"
+    if not less:
+        (paths.partial() / "results" / f"{name}.csv").unlink(missing_ok=True)
+    paths.set_aside(name, bool(less))
+    if less:
+        where = paths.partial().relative_to(paths.output())
+        print(f"{name}: results/{name}.csv stays as it is, because these rows are without {less}; they, and this "
+              f"notebook's figures and scores, go to {where}/")
 
 
 def toy(*, seed: int, size: int) -> dict:
@@ -216,6 +241,8 @@ def _worker(folder, function, key, parent):
     """In a worker of this machine: one run, kept when it ends well."""
     with locked(folder):
         end_with(parent)
+        if os.getpid() != parent and json.loads(key)["code"] != provenance.LOADED:
+            return key, {"error": "the source was edited before this worker imported it: run the command again"}
         outcome = _outcome(function, key)
         _keep(folder, key, outcome)
         return key, outcome

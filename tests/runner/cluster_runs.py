@@ -18,8 +18,8 @@ PINNED = "pinned"  # in place of the source's hash: whoever edits a file while t
 
 def dask_setup(worker):
     """Called by Dask in each worker it starts."""
-    from experiments.runner import cluster
-    cluster.LOADED = PINNED
+    from experiments.runner import provenance
+    provenance.LOADED = PINNED
 
 
 def begun(folder):

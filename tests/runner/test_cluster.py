@@ -48,8 +48,6 @@ def address(processes):
 def output(tmp_path, monkeypatch):
     monkeypatch.setenv("BIF_OUTPUT", str(tmp_path))
     monkeypatch.setenv("BIF_CLUSTER_WAIT", "60")
-    monkeypatch.setattr(provenance, "fingerprint", lambda: runs.PINNED)
-    monkeypatch.setattr(cluster, "LOADED", runs.PINNED)
     return tmp_path
 
 

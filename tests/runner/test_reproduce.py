@@ -17,8 +17,9 @@ import pytest
 
 from data_prep.catalog import CATALOG
 from experiments.runner import notebooks as reproduce
-from experiments.runner import paths
-from experiments.runner.files import locked
+from experiments.runner import paths, rows
+from experiments.runner.files import BUSY, locked
+from experiments.runner.resume import Resumable
 
 PARAMETERS = 'recompute: bool = False  # train anew\nprofile: str = "paper"  # size'
 LOG = "import os\nopen(os.environ['RUNS_LOG'], 'a').write({word!r} + '\\n')"
@@ -27,8 +28,7 @@ STUDY = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 import study_runs
-from experiments.runner import provenance, study
-provenance.fingerprint = lambda: "pinned"
+from experiments.runner import study
 grid = [dict(seed=s, pause=.1) for s in range({RUNS})]
 frame = study.run(study_runs.logged, grid, name="tiny", recompute=recompute, workers=2)
 print(frame["score"].sum())
@@ -108,12 +108,66 @@ def test_unknown_parameters_are_refused_before_anything_runs(tmp_path, capsys):
     assert log() == []
 
 
-def test_two_commands_do_not_train_in_one_place(tmp_path, output, capsys):
+@pytest.mark.parametrize("how", [[], ["--only", "01"], ["--profile", "smoke"], ["--replay"], ["--in-place"]])
+def test_two_commands_do_not_write_in_one_place(tmp_path, output, capsys, how):
     folder = tmp_path / "nb"
     write(folder, "01_a.ipynb", LOG.format(word="01"))
-    with locked(paths.build() / "cache" / "paper", alone=True):
-        assert reproduce.main(["--folder", str(folder)]) == 1
-    assert "another command is training here" in capsys.readouterr().err and log() == []
+    with locked(paths.build() / "results", alone=True):
+        assert reproduce.main(["--folder", str(folder), *how]) == 1
+    assert capsys.readouterr().err.strip() == BUSY and log() == []
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", "null", '{"seconds": "x", "state": 1}', "\x00"])
+def test_a_damaged_note_is_one_sentence(tmp_path, capsys, damage):
+    file = tmp_path / "01_a.ipynb"
+    file.write_text("x")
+    command = Resumable(tmp_path / "kept")
+    with command.clock(file):
+        pass
+    assert command.done(file)
+    (tmp_path / "kept" / "01_a.json").write_text(damage)
+    assert not command.done(file) and command.seconds(file) == 0
+    assert capsys.readouterr().err == "The note of 01_a.ipynb is damaged: it is executed again.\n"
+    with command.clock(file):
+        pass
+    assert command.done(file)
+
+
+def test_a_notebook_edited_while_it_was_executed_is_not_done(tmp_path):
+    file = tmp_path / "01_a.ipynb"
+    file.write_text("x")
+    command = Resumable(tmp_path / "kept")
+    with command.clock(file):
+        file.write_text("y")
+    assert not command.done(file)
+    file.write_text("x")
+    assert not command.done(file)
+
+
+def test_damaged_minutes_are_unknown(capsys):
+    (paths.results() / "timings.csv").write_text("\x00,\n1,2,3\n")
+    reproduce.record_minutes({"01_a": 2.0})
+    assert (paths.results() / "timings.csv").read_text() == "notebook,minutes\n01_a,2.0\n"
+    assert capsys.readouterr().err == "timings.csv is damaged: the minutes in it count as unknown.\n"
+
+
+PARTIAL = """
+import sys
+sys.path.insert(0, {tests!r})
+import study_runs
+from experiments.runner import study
+study.run(study_runs.mixed, [dict(kind="absent", seed=0)], name="tiny", recompute=recompute)
+"""
+
+
+def test_a_reproduction_without_the_data_says_what_it_left_alone(tmp_path, output, capsys):
+    rows.store([{"kind": "absent", "seed": 0}], [{"score": 1.0, "error": ""}], "tiny")
+    before = rows.file("tiny").read_bytes()
+    folder = tmp_path / "nb"
+    write(folder, "01_a.ipynb", PARTIAL.format(tests=str(Path(__file__).parent)))
+    assert reproduce.main(["--folder", str(folder)]) == 0
+    assert "Not complete, hence in build/partial and not in results/: tiny." in capsys.readouterr().out
+    assert rows.file("tiny").read_bytes() == before and not (paths.results() / "timings.csv").exists()
 
 
 def test_in_place_is_fit_for_committing(tmp_path, capsys):

@@ -15,7 +15,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # workers take it over
 import study_runs as runs  # noqa: E402
 
-from experiments.runner import paths, provenance, rows, study  # noqa: E402
+from experiments.runner import paths, provenance, rows, scoreboard, study  # noqa: E402
+
+FINGERPRINT = provenance.fingerprint  # the tests' own is pinned
 
 
 @pytest.fixture(autouse=True)
@@ -132,13 +134,120 @@ def test_fingerprint_follows_the_source(tmp_path, monkeypatch):
     file = tmp_path / "bifkit" / "a.py"
     file.write_text("x = 1\n")
     monkeypatch.setattr(paths, "root", lambda: tmp_path)
-    first = provenance.fingerprint()
+    first = provenance.on_disk()
     file.write_text("x = 2\n")
-    second = provenance.fingerprint()
+    second = provenance.on_disk()
     file.rename(tmp_path / "bifkit" / "b.py")
-    third = provenance.fingerprint()
+    third = provenance.on_disk()
     monkeypatch.setattr(provenance, "_versions", lambda: {"torch": "0"})
-    assert len({first, second, third, provenance.fingerprint()}) == 4
+    assert len({first, second, third, provenance.on_disk()}) == 4
+
+
+def test_source_edited_between_two_studies_of_a_process_is_refused(tmp_path, monkeypatch):
+    """What runs is what was imported: its numbers must not be recorded as those of the files."""
+    (tmp_path / "bifkit").mkdir()
+    file = tmp_path / "bifkit" / "a.py"
+    file.write_text("x = 1\n")
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    monkeypatch.setattr(provenance, "fingerprint", FINGERPRINT)
+    monkeypatch.setattr(provenance, "LOADED", before := provenance.on_disk())
+    study.run(runs.logged, SEEDS, name="one", recompute=True, workers=1)
+    file.write_text("x = 2\n")
+    with pytest.raises(RuntimeError, match="edited after this process had imported it: restart the kernel"):
+        study.run(runs.logged, SEEDS, name="two", recompute=True, workers=1)
+    assert not (paths.results() / "two.csv").exists() and len(study.run(runs.logged, SEEDS, name="one")) == 4
+    assert provenance.provenance()["source"] == before[:12]  # also where the edit came while the runs were under way
+
+
+def test_a_worker_that_imported_edited_source_does_not_run(monkeypatch, output):
+    monkeypatch.setattr(provenance, "fingerprint", lambda: "what this process imported")
+    with pytest.raises(study.StudyFailed, match="the source was edited before this worker imported it"):
+        study.run(runs.logged, SEEDS, name="edited", recompute=True, workers=2)
+    assert not (output / "log").exists()
+
+
+def test_fewer_runs_do_not_replace_more(capsys):
+    study.run(runs.logged, SEEDS, name="whole", recompute=True, workers=1)
+    file, entry = paths.results() / "whole.csv", (paths.results() / "provenance.json").read_bytes()
+    before = file.read_bytes()
+    part = study.run(runs.logged, SEEDS[:2], name="whole", recompute=True, workers=1)
+    said = capsys.readouterr().out
+    assert file.read_bytes() == before and (file.parent / "provenance.json").read_bytes() == entry
+    assert "whole.csv stays as it is" in said and "2 of its 4 runs" in said and "build/partial" in said
+    assert len(part) == 2 and len(pd.read_csv(paths.partial() / "results" / "whole.csv")) == 2
+    assert paths.figures() == paths.partial() / "figures"  # what is drawn from a part replaces nothing either
+    assert len(study.run(runs.logged, SEEDS, name="whole")) == 4 and paths.figures() == paths.output() / "figures"
+    study.run(runs.logged, SEEDS[:1], name="whole")  # a replay of a part
+    assert paths.figures() == paths.partial() / "figures"
+    study.run(runs.logged, [{"seed": 0, "pause": 0.0}], name="whole", recompute=True, workers=1)
+    assert file.read_bytes() == before  # other parameters
+    study.run(runs.logged, [*SEEDS, {"seed": 4}], name="whole", recompute=True, workers=1)
+    assert len(pd.read_csv(file)) == 5 and not (paths.partial() / "results" / "whole.csv").exists()
+
+
+def test_the_whole_study_may_become_smaller(monkeypatch):
+    study.run(runs.logged, SEEDS, name="whole", recompute=True, workers=1)
+    monkeypatch.setenv("BIF_WHOLE", "1")  # make reproduce
+    study.run(runs.logged, SEEDS[:2], name="whole", recompute=True, workers=1)
+    assert len(pd.read_csv(paths.results() / "whole.csv")) == 2
+
+
+@pytest.mark.parametrize("whole", ["", "1"])
+def test_runs_without_data_do_not_replace_runs_with(whole, monkeypatch):
+    grid = [{"kind": "good", "seed": 0}, {"kind": "absent", "seed": 1}]
+    rows.store(grid, [{"score": 0.5, "error": ""}] * 2, "data")
+    before = rows.file("data").read_bytes()
+    monkeypatch.setenv("BIF_WHOLE", whole)
+    frame = study.run(runs.mixed, grid, name="data", recompute=True, workers=1)
+    assert (paths.output() / "results" / "data.csv").read_bytes() == before
+    assert frame["error"][1].startswith("not run") and rows.shown("data") == "build/partial/results/data.csv"
+
+
+def test_made_up_data_never_get_into_the_repository(tmp_path, monkeypatch, output):
+    monkeypatch.setenv("BIF_STANDINS", str(tmp_path / "toys"))
+    study.run(runs.logged, SEEDS, name="toy", recompute=True, workers=1)
+    assert rows.shown("toy") == "results/toy.csv"  # a folder of its own, as make smoke has
+    monkeypatch.setattr(paths, "root", lambda: output)
+    study.run(runs.logged, SEEDS, name="toys", recompute=True, workers=1)
+    assert rows.shown("toys") == "build/partial/results/toys.csv"
+
+
+def test_one_lock_for_whatever_writes_results(monkeypatch, output):
+    scores = pd.DataFrame([["table1", "L2X", "Syn1", 0, 99.0]], columns=scoreboard.SUBMITTED)
+    scoreboard.submit("one", scores)
+    script = ("from experiments.runner import files; import time\n"
+              "with files.writing():\n    print('held', flush=True)\n    time.sleep(60)")
+    holder = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, cwd=paths.root())
+    try:
+        holder.stdout.readline()
+        with pytest.raises(RuntimeError, match="another command or notebook is writing results here"):
+            study.run(runs.logged, SEEDS, name="second", recompute=True, workers=1)
+        scoreboard.submit("one", scores)  # says nothing new
+        with pytest.raises(RuntimeError, match="another command or notebook"):
+            scoreboard.submit("one", scores.assign(value=98.0))
+        assert not (output / "log").exists()
+    finally:
+        holder.kill()
+        holder.wait()
+    study.run(runs.logged, SEEDS, name="second", recompute=True, workers=1)
+    scoreboard.submit("one", scores.assign(value=98.0))
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[1]", "null", "\x00", '"', "7"])
+def test_a_damaged_provenance_costs_one_sentence_and_no_run(damage):
+    (paths.results() / "provenance.json").write_text(damage)
+    with pytest.warns(UserWarning, match="provenance.json was damaged: it is now build/provenance.damaged.json"):
+        study.run(runs.logged, SEEDS, name="one", recompute=True, workers=1)
+    assert list(json.loads((paths.results() / "provenance.json").read_text())) == ["one"]
+    assert (paths.build() / "provenance.damaged.json").read_text() == damage
+
+
+@pytest.mark.parametrize("damage", ["", "a,b\n1,2,3\n4,5,6,7\n"])
+def test_damaged_results_are_one_sentence(damage):
+    rows.file("bad").write_text(damage)
+    with pytest.raises(ValueError, match="results/bad.csv is damaged .* restore it with git"):
+        study.run(runs.logged, SEEDS, name="bad")
+    assert len(study.run(runs.logged, SEEDS, name="bad", recompute=True, workers=1)) == 4
 
 
 def test_provenance_tells_no_host_and_no_path():
@@ -215,8 +324,7 @@ def test_a_damaged_file_counts_as_not_there(output, monkeypatch, damage):
 SCRIPT = """
 import sys; sys.path.insert(0, {tests!r})
 import study_runs
-from experiments.runner import provenance, study
-provenance.fingerprint = lambda: "pinned"  # whoever edits a file while the test runs
+from experiments.runner import study
 grid = [dict(seed=s, pause=.15) for s in range(24)]
 study.run(study_runs.logged, grid, name="killed", recompute=True, workers={workers})
 """
