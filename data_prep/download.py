@@ -100,7 +100,11 @@ def download(url: str, target: Path, *, size: int, progress: bool = False) -> Pa
     Traceback (most recent call last):
     OSError: No connection adapters were found for 'nowhere://host/a.csv'
     """
-    host, wait = urlparse(public(url)).netloc, patience()
+    host, wait = urlparse(url).netloc.rpartition("@")[2], patience()  # a password before the @ is nobody's business
+    try:
+        _ = urlparse(url).port
+    except ValueError:
+        raise OSError("its address has no valid port; in a password write / ? # @ as %2F %3F %23 %40") from None
     watch = _Watch(f"{target.name if not host else host}", 2 * size + 200_000_000, progress)
     get = pooch.HTTPDownloader(progressbar=watch, chunk_size=_CHUNK, timeout=wait)
     failure: list[BaseException] = []

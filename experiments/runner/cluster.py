@@ -12,6 +12,10 @@ workers may join later. The easy way to have it so is one checkout with its ``.v
 Dask gives the runs of a worker that dies to another. A run that takes worker after worker with it is given up by
 Dask; it is reported as dead, and the study goes on. Where all workers are gone and none comes back, the command ends
 after ten minutes, and the next one resumes.
+
+*Nobody else.* Dask does what it is told by whoever reaches its port. Start the scheduler on one network
+(``--interface ib0``, or ``--host``) and with TLS (``--protocol tls`` and a certificate, as
+``examples/cluster_slurm.sh`` makes one); the certificate reaches this process through Dask's own configuration.
 """
 
 import contextlib

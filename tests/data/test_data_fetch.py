@@ -11,6 +11,7 @@ import runpy
 import sys
 import threading
 import time
+import traceback
 import zipfile
 
 import pytest
@@ -161,6 +162,35 @@ def test_situation_1_a_mirror(kind, packed, tmp_path, folder, server, toy, monke
     assert fetch.available("toy") is (kind != "http")
     assert main(["fetch", "toy"]) == 0
     assert stored(folder) == TRUE and (mirror / name).read_bytes() == content
+
+
+@pytest.mark.parametrize("kind", ["absent", "closed", "silent", "ftp", "port", "slash"])
+def test_a_password_in_the_mirrors_address_is_told_to_nobody(kind, server, toy, monkeypatch, caplog, capfd):
+    """Neither in the sentence, which tables and csv files hold, nor in a bar, nor in a log."""
+    host = server.url.removeprefix("http://")
+    server.pages["/silent/toy.csv.gz"] = silent
+    where = {
+        "absent": f"http://user:s3cret@{host}/nothing",
+        "closed": "http://user:s3cret@127.0.0.1:1",
+        "silent": f"http://user:s3cret@{host}/silent",
+        "ftp": "ftp://user:s3cret@example.org/data",
+        "port": "https://user:s3cret@example.org:port",
+        "slash": "https://user:a/s3cret@127.0.0.1:1",
+    }[kind]
+    monkeypatch.setenv("BIF_DATA_MIRROR", where)
+    monkeypatch.setenv("BIF_OFFLINE", "1")
+    caplog.set_level("DEBUG")
+    with pytest.raises(fetch.DataUnavailable, match="mirror: ") as caught:
+        fetch.ensure("toy", progress=True)
+    told = "".join(traceback.format_exception(caught.value)) + caplog.text + "".join(capfd.readouterr())
+    assert "s3cret" not in told and "user:" not in told
+
+
+def test_a_mirror_with_a_password_serves(folder, server, toy, monkeypatch):
+    server.pages["/mirror/toy.csv.gz"] = gzip.compress(TRUE)
+    monkeypatch.setenv("BIF_DATA_MIRROR", server.url.replace("://", "://user:s3cret@") + "/mirror")
+    fetch.ensure("toy")
+    assert stored(folder) == TRUE
 
 
 def test_a_relative_mirror_counts_from_the_root(tmp_path, folder, toy, monkeypatch):

@@ -237,6 +237,50 @@ def test_the_example_for_a_batch_queue_is_a_script():
     assert done.returncode == 1 and "submit this script: sbatch examples/cluster_slurm.sh" in done.stderr
 
 
+MAKE = """#!/bin/sh
+echo "told: $*"
+exec "{python}" - "${{2#CLUSTER=}}" <<'END'
+import json, sys, time
+import distributed
+for _ in range(600):
+    try:
+        address = json.load(open(sys.argv[1]))["address"]
+        break
+    except (OSError, ValueError):
+        time.sleep(0.1)
+with distributed.Client(address, timeout=60) as client:
+    client.wait_for_workers(1, timeout=60)
+    print("done there:", client.submit(sum, [1, 2]).result(), address, *client.scheduler_info()["workers"])
+plain = distributed.Security(require_encryption=False, tls_ca_file=None, tls_client_cert=None, tls_client_key=None)
+try:
+    distributed.Client(address.replace("tls:", "tcp:"), timeout=3, security=plain)
+except OSError:
+    print("a stranger is refused")
+END
+"""
+
+
+def test_the_example_listens_on_one_address_and_speaks_tls(tmp_path):
+    """The script itself, with an srun and a make that stand in for those of a site."""
+    if not (shutil.which("bash") and shutil.which("openssl") and shutil.which("hostname")):
+        pytest.skip("bash, openssl or hostname is absent")
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    (tmp_path / "bin").mkdir()
+    for name, text in (("srun", '#!/bin/sh\nshift 2\nexec "$@"\n'), ("make", MAKE.format(python=sys.executable)),
+                       ("hostname", "#!/bin/sh\necho 127.0.0.1 ::1\n")):
+        (tmp_path / "bin" / name).write_text(text)
+        (tmp_path / "bin" / name).chmod(0o755)
+    environment = os.environ | {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "SLURM_SUBMIT_DIR": str(tmp_path),
+                                "SLURM_JOB_ID": "1"}
+    script = paths.root() / "examples" / "cluster_slurm.sh"
+    done = subprocess.run(["bash", str(script), "ONLY=01"], env=environment, text=True, capture_output=True,
+                          timeout=240)
+    said = done.stdout
+    assert done.returncode == 0 and "a stranger is refused" in said, done.stderr[-2000:]
+    assert "ONLY=01" in said and "done there: 3 tls://127.0.0.1:" in said and "tcp://" not in said
+    assert list((tmp_path / "build").iterdir()) == []  # neither the key nor the address is left
+
+
 def test_when_all_workers_have_gone_the_client_gives_up(output, monkeypatch):
     monkeypatch.setattr(cluster, "GONE", 0.5)
     with distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=False, protocol="tcp", **HERE) as local:
