@@ -1,9 +1,11 @@
 """The privacy study's report: the paper's claims answered in words, and the figures, from the frame of runs."""
 
 import math
+from itertools import combinations
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 from matplotlib.ticker import NullFormatter
 
 from bifkit import plots
@@ -11,9 +13,11 @@ from experiments.models import privacy as dp_sgd
 from experiments.privacy import (
     FIGURE_NOISE,
     auc_table,
+    good,
     importances,
     invase_table,
     kl_table,
+    vectors,
     verdicts,
 )
 
@@ -95,6 +99,72 @@ def _diabetes(frame):
             holds = picks[sigma] == ("none" if eps < 1 else "number_inpatient")
             lines.append(f"Diabetes: INVASE selects {'nothing' if eps < 1 else 'number_inpatient'} at eps {eps:g}: "
                          f"{_yes(holds)} (selected: {picks[sigma]})")
+    return lines
+
+
+# ------------------------------------------------------------------ explained on public rows
+
+def moved(a, b) -> float:
+    """Total variation between the mean importances of two explanations: 0 the same, 1 no feature in common.
+
+    >>> moved([3.0, 1.0], [1.0, 1.0])
+    0.25
+    """
+    a, b = (np.asarray(v, float) / np.sum(v) for v in (a, b))
+    return float(np.abs(a - b).sum() / 2)
+
+
+def _shares(runs, column):
+    """{seed: mean importances} of the runs of one level."""
+    return {seed: np.asarray(v, float) / np.sum(v) for _, seed, v in vectors(runs, column)}
+
+
+def public_table(frame) -> pd.DataFrame:
+    """How far explanations move when they are fitted on held-out rows, one row per data set and sigma.
+
+    ``public``: from the private rows to the held-out ones, same model (total variation, mean over seeds). Beside it
+    what other things move: ``again``, a second fit on the private rows with another seed; ``seeds``, another model of
+    the same level. ``top five``: how many of the first five features stay. Then the finding itself: the distance from
+    the non-private explanation, averaged over seeds first, by private (``from no noise``) and by held-out rows
+    (``from no noise, public``).
+    """
+    columns = ["epsilon", "public", "again", "seeds", "top five", "from no noise", "from no noise, public"]
+    rows = {}
+    for dataset, runs in good(frame).groupby("dataset"):
+        reference = []
+        for noise, level in runs.groupby("noise"):
+            private, public, again = (_shares(level, f"alpha_{c}") for c in ("rank", "public", "again"))
+            if not public:
+                continue
+            means = [np.mean(list(v.values()), axis=0) for v in (private, public)]
+            reference = means if noise == 0 else reference
+            first = [len(set(np.argsort(-private[s])[:5]) & set(np.argsort(-public[s])[:5])) for s in public]
+            pairs = list(combinations(private.values(), 2))
+            rows[dataset, noise] = [
+                level["level"].iloc[0], np.mean([moved(private[s], public[s]) for s in public]),
+                np.mean([moved(private[s], again[s]) for s in again]) if again else math.nan,
+                np.mean([moved(a, b) for a, b in pairs]) if pairs else math.nan, np.mean(first),
+                *([moved(a, b) for a, b in zip(means, reference, strict=True)] if reference else [math.nan] * 2)]
+    index = pd.MultiIndex.from_tuples(list(rows), names=["dataset", "noise"]) if rows else None
+    return pd.DataFrame(list(rows.values()), columns=columns, index=index)
+
+
+def _numbers(values):
+    return " ".join(f"{v:.3f}" for v in values)
+
+
+def public_findings(frame) -> list[str]:
+    """``public_table`` in two sentences per data set."""
+    lines, table = [], public_table(frame)
+    for dataset, t in table.groupby(level=0) if len(table) else ():
+        both = t[t["again"].notna()]
+        private, public = (t.drop(index=0.0, level=1, errors="ignore")[f"from no noise{c}"] for c in ("", ", public"))
+        lines += [f"{dataset}: fitted on held-out rows, the explanation moves by {both['public'].mean():.3f}; fitted "
+                  f"again on the private rows, by {both['again'].mean():.3f}; that of another model of the same level "
+                  f"is {both['seeds'].mean():.3f} away. {t['top five'].mean():.1f} of the first five features stay",
+                  f"{dataset}: distance from the non-private explanation, weakest noise to strongest: "
+                  f"{_numbers(private)} by the private rows, {_numbers(public)} by held-out rows (Spearman of the two "
+                  f"{private.corr(public, method='spearman'):.2f})"]
     return lines
 
 

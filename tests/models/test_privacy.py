@@ -1,17 +1,20 @@
 """The DP guarantee, piece by piece, against brute force and a second accountant."""
 
 import math
+import random
 from copy import deepcopy
 
 import numpy as np
 import pytest
 import torch
 from scipy import stats
+from torch import nn
 from torch.func import functional_call, grad, vmap
 
 from data_prep.seeding import seed_all
 from experiments.models import privacy as pv
 from experiments.models.classifiers import mlp, predict_proba
+from experiments.models.row_check import check_rows_apart
 
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook is firing")
 
@@ -67,7 +70,7 @@ def test_accountants_agree_and_are_ordered(sigma):
     assert e["opacus_rdp"] == pytest.approx(rdp, rel=0.01)
     assert e["prv"] == pytest.approx(prv, rel=0.01)
     assert e["sequential"] == pytest.approx(sequential, rel=0.01)
-    assert e["gdp"] < e["prv"] < e["opacus_rdp"] < e["paper"] < e["sequential"]
+    assert e["gdp"] < e["pld"] < e["prv"] < e["opacus_rdp"] < e["paper"] < e["sequential"]
 
 
 def test_gaussian_epsilon_meets_delta():
@@ -78,10 +81,39 @@ def test_gaussian_epsilon_meets_delta():
         assert np.trapezoid(np.maximum(p - math.exp(e) * q, 0), x) == pytest.approx(1e-5, rel=0.01)
 
 
+# dp-accounting 0.6.0: from_gaussian_mechanism(sigma, sampling_prob=q) on a grid of 1e-5, composed 580 times
+PLD = {1.35: 3.13664, 2.3: 1.49917, 4.4: 0.69461, 8.4: 0.33681, 17.0: 0.15503}
+
+
+@pytest.mark.parametrize("sigma", PLD)
+def test_pld_is_dp_accountings(sigma):
+    e = pv.pld(sigma, pv.PAPER_RATE, pv.PAPER_STEPS)
+    assert e == pytest.approx(PLD[sigma], rel=1e-4)
+    assert 0 < pv.prv(sigma, pv.PAPER_RATE, pv.PAPER_STEPS) - e < 0.011  # PRV adds its error bound of .01
+
+
+@pytest.mark.parametrize("sigma, rate", [(1.0, 0.2), (0.6, 0.5), (3.0, 0.9)])
+def test_pld_of_one_step_meets_delta(sigma, rate):
+    e = pv.pld(sigma, rate, 1, 1e-3)
+    x = np.linspace(-60, 61, 400001)  # brute force, in both directions: a row removed, a row added
+    without = stats.norm.pdf(x, 0, sigma)
+    with_row = (1 - rate) * without + rate * stats.norm.pdf(x, 1, sigma)
+    deltas = [np.trapezoid(np.maximum(p - math.exp(e) * q, 0), x)
+              for p, q in ((with_row, without), (without, with_row))]
+    assert max(deltas) == pytest.approx(1e-3, rel=0.01) and max(deltas) < 1.0001e-3  # never below the truth
+
+
+def test_pld_without_sampling_is_the_gaussian_mechanism():
+    for sigma, steps in ((1.35, 20), (8.4, 20), (2.0, 1)):
+        assert pv.pld(sigma, 1.0, steps) == pytest.approx(pv.gaussian_epsilon(sigma / math.sqrt(steps)), rel=1e-4)
+    assert pv.pld(0.0, 0.1, 10) == math.inf and math.isnan(pv.pld(0.01, 0.1, 10))
+
+
 def test_prv_resolves_small_epsilon_and_noise_for_inverts_it():
     e = pv.epsilons(210.0, 3000 / 89198, 580)
     assert e["prv"] == pytest.approx(0.01, rel=0.02)
     assert e["autodp_poisson"] == pytest.approx(e["prv"], rel=0.15)  # two accountants, one size
+    assert 0.92 * e["prv"] < e["pld"] < e["prv"]
     assert math.isnan(e["paper"])  # autodp's finite differences have lost their digits, and it says so
     assert 0.198 <= pv.prv(pv.noise_for(0.2, sample_rate=0.02, steps=50), 0.02, 50) <= 0.2
 
@@ -94,7 +126,7 @@ def test_ledger_says_which_bound_holds():
     run = pv.PrivateRun(noise=2.3, clip=1.0, sample_rate=pv.PAPER_RATE, steps=580, delta=1e-5, rows=29304,
                         epochs=20)
     book = pv.ledger([run])
-    assert set(book.accountant[book.holds]) == {"autodp_poisson", "opacus_rdp", "prv"}
+    assert set(book.accountant[book.holds]) == {"autodp_poisson", "opacus_rdp", "prv", "pld"}
     assert book.accountant[book.quote].tolist() == ["prv"] and book.epsilon[book.quote].item() == run.epsilon
     sliced = pv.ledger([pv.PrivateRun(**{**run.__dict__, "sampling": "sequential"})])
     assert sliced.accountant[sliced.holds].tolist() == ["sequential"]
@@ -202,3 +234,162 @@ def test_errors_say_what_to_do(changes, message):
     arguments = {"model": _model(), "X": X, "y": y, "noise": 1.0, "batch_size": 100, **changes}
     with pytest.raises(ValueError, match=message):
         pv.dp_train(arguments.pop("model"), arguments.pop("X"), arguments.pop("y"), **arguments)
+
+
+# ------------------------------------------------------------------ what would void the guarantee
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])  # the last is infinite in float32
+def test_rows_that_clipping_cannot_bound_are_refused(value):
+    X, y = _data()
+    X = X.astype(float)
+    X[700, 2] = value
+    with pytest.raises(ValueError, match=r"1 rows of X hold NaN or infinity \(first: row 700\)"):
+        pv.dp_train(_model(), X, y, noise=1.0, batch_size=100)
+
+
+def test_a_row_that_overflows_ends_in_an_error():
+    X, y = _data()
+    X[700] = 3e38
+    with pytest.raises(ValueError, match="NaN or infinit"):
+        pv.dp_train(_model(), X, y, noise=1.0, epochs=3, batch_size=400)
+
+
+class _Mixer(nn.Module):
+    """A layer that lets rows see each other, in one of many ways."""
+
+    def __init__(self, way):
+        super().__init__()
+        self.way, self.past = way, 0.0
+        self.register_buffer("seen", torch.zeros(6))
+
+    def forward(self, x):
+        if self.way == "count":
+            return x / len(x) if self.training else x
+        if self.way == "first row":
+            return torch.cat([x[:1], x[1:] + 1e-3 * x[:1]])
+        if self.way == "attention":
+            return torch.softmax(x @ x.T, 1) @ x
+        if self.way == "past":
+            self.past, x = x.mean(0), x - self.past
+            return x
+        if self.way == "buffer" and self.training:
+            self.seen = x.mean(0)
+            return x
+        if self.way == "training only":
+            return x - x.mean(0) if self.training else x
+        return x - {"mean": x.mean(0), "maximum": x.amax(0), "buffer": 0.0}[self.way]
+
+
+def _snapshot(model):
+    return {k: v.clone() for k, v in model.state_dict().items()}, [m.training for m in model.modules()]
+
+
+class _FunctionalDropout(nn.Module):
+    def forward(self, x):
+        return nn.functional.dropout(x, 0.5, self.training)
+
+
+@pytest.mark.parametrize("way, head", [(w, h) for w in ("mean", "maximum", "training only", "attention", "first row",
+                                                        "count", "past", "buffer") for h in ("random", "zero")]
+                         + [("training only", "functional dropout")])
+def test_a_model_that_mixes_rows_is_refused(way, head):
+    X, y = _data()
+    seed_all("mixer", 0)
+    dropout = _FunctionalDropout() if head == "functional dropout" else nn.Dropout(0.3)
+    model = nn.Sequential(nn.Linear(6, 6), _Mixer(way), dropout, nn.Linear(6, 1)).eval()
+    if head == "zero":  # at the start all outputs are alike, whatever the rows
+        nn.init.zeros_(model[-1].weight)
+    state, modes = _snapshot(model)
+    for train in (lambda: check_rows_apart(model, torch.as_tensor(X)),
+                  lambda: pv.dp_train(model, X, y, noise=1.0, batch_size=100)):
+        with pytest.raises(ValueError, match="no guarantee holds"):
+            train()
+    after, modes_after = _snapshot(model)
+    assert modes == modes_after and all(torch.equal(state[k], after[k]) for k in state)
+    assert not any(m._forward_hooks or m._backward_hooks for m in model.modules())
+
+
+@pytest.mark.parametrize("layer", [nn.Dropout(0.5), _FunctionalDropout(), nn.LayerNorm(6), nn.GroupNorm(2, 6),
+                                   nn.Softmax(1), nn.utils.parametrizations.spectral_norm(nn.Linear(6, 6))])
+def test_a_model_that_keeps_rows_apart_passes(layer):
+    X = torch.as_tensor(_data()[0])
+    model = nn.Sequential(nn.Linear(6, 6), layer, nn.Linear(6, 1))
+    (state, modes), random_state = _snapshot(model), torch.get_rng_state()
+    check_rows_apart(model, X)
+    assert torch.equal(random_state, torch.get_rng_state()) and modes == _snapshot(model)[1]
+    assert all(torch.equal(v, model.state_dict()[k]) for k, v in state.items())
+    if not isinstance(layer, nn.Linear):  # Opacus does not take a weight that is computed from another
+        _, run = pv.dp_train(model, X, _data()[1], noise=1.0, epochs=1, batch_size=100)
+        assert run.steps == 12
+
+
+def test_a_weight_that_opacus_does_not_see_is_refused():
+    """Used by its layer and beside it: the layer's part of the gradient alone would be clipped."""
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(6, 6), nn.Linear(6, 1)
+
+        def forward(self, x):
+            return self.b(torch.tanh(self.a(x) + 5 * x @ self.a.weight.T))
+    X, y = _data()
+    check_rows_apart(Twice(), torch.as_tensor(X))
+    with pytest.raises(ValueError, match="clips this model's gradients wrongly"):
+        pv.dp_train(Twice(), X, y, noise=1.0, batch_size=100)
+
+
+def test_the_model_returns_one_logit_per_row():
+    with pytest.raises(ValueError, match=r"one logit per row, \(8, 1\) for 8 rows; got \(8, 2\)"):
+        pv.dp_train(mlp([6, 4, 2]), *_data(), noise=1.0, batch_size=100)
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_generators_and_threads_are_left_as_they_were(secure):
+    X, y = _data()
+    threads = torch.get_num_threads()
+    try:
+        for mistake in (False, True):
+            torch.set_num_threads(2)
+            before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+            if mistake:
+                with pytest.raises(ValueError):
+                    pv.dp_train(_Mixer("mean"), X, y, noise=1.0, batch_size=100, secure=secure)
+            else:
+                model = nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.5), nn.Linear(6, 1))
+                before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+                pv.dp_train(model, X, y, noise=1.0, epochs=1, batch_size=100, secure=secure)
+            assert before == (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())
+            assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
+
+
+# ------------------------------------------------------------------ noise from the operating system
+
+def test_secure_noise_is_normal_with_the_stated_scale():
+    drawn = pv.secure_normal((200, 200)).ravel()
+    assert stats.kstest(drawn, "norm").pvalue > 1e-6 and stats.kstest(pv.secure_uniform(40000), "uniform").pvalue > 1e-6
+    X, y = (torch.as_tensor(a[:100], dtype=torch.float32) for a in _data())
+    start, ends = mlp([6, 200, 100, 1]), []
+    for sigma in (0.0, 2.0):
+        model = deepcopy(start)
+        _training(model, noise=sigma, clip=0.5, secure=True).step(X, y)
+        ends.append(_flat(model).numpy())
+    noise = (ends[1] - ends[0]) * 100
+    assert noise.std() == pytest.approx(1.0, rel=0.03) and stats.kstest(noise, "norm").pvalue > 1e-6
+
+
+def test_secure_runs_take_nothing_from_the_seed(monkeypatch):
+    X, y = _data()
+
+    def run(seed=5):
+        model, done = pv.dp_train(_model(), X, y, noise=1.0, epochs=2, batch_size=100, seed=seed, secure=True)
+        assert done.secure and abs(np.mean(done.batch_sizes) - 100) < 6 * math.sqrt(100 / 24)
+        return _flat(model), done.batch_sizes
+    (a, sizes), (b, others) = run(), run()
+    assert not torch.equal(a, b) and sizes != others
+    ends = []
+    for seed in (5, 6):  # with the operating system's bytes fixed, nothing is left for the seed to decide
+        monkeypatch.setattr(pv.os, "urandom", np.random.default_rng(0).bytes)
+        ends.append(run(seed))
+    assert torch.equal(ends[0][0], ends[1][0]) and ends[0][1] == ends[1][1]

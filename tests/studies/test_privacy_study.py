@@ -70,8 +70,25 @@ def test_a_run_records_model_ledger_and_explanations():
     assert row["steps"] == 5 * (row["rows"] // 100) and row["sample_rate"] == pytest.approx(100 / row["rows"])
     assert row["epsilon"] == pytest.approx(dp_sgd.prv(17.0, row["sample_rate"], row["steps"]), rel=1e-4)
     assert row["epsilon_gdp"] < row["epsilon"] == row["epsilon_prv"] < row["epsilon_opacus_rdp"]
-    assert len(row["alpha_rank"]) == len(row["alpha_paper"]) == len(row["invase"]) == 11
+    assert row["epsilon_gdp"] < row["epsilon_pld"] < row["epsilon_prv"]
+    assert {len(row[c]) for c in ("alpha_rank", "alpha_paper", "alpha_public", "alpha_again", "invase")} == {11}
     assert min(row["alpha_rank"]) > 0 and 0 <= min(row["invase"]) <= max(row["invase"]) <= 1
+
+
+def test_the_public_explanation_sees_no_private_row(monkeypatch):
+    seen, real = {}, privacy.GlobalBIF.fit
+
+    def fit(self, X, y):
+        seen.setdefault(len(X), []).append((X, self.seed))
+        return real(self, X, y)
+    monkeypatch.setattr(privacy.GlobalBIF, "fit", fit)
+    monkeypatch.setitem(privacy.ITERATIONS, "Toy", 2)
+    row, data = privacy.run("Toy", 2.3, 100), privacy.load("Toy", 100)
+    (public, seed), = seen[len(data.X_test)]
+    private = seen[len(data.X_train)]
+    assert np.array_equal(public, data.X_test) and all(np.array_equal(X, data.X_train) for X, _ in private)
+    assert [s for _, s in private].count(seed) == 1 and len({s for _, s in private}) == 3  # rank, paper, again
+    assert row["alpha_public"] != row["alpha_rank"] != row["alpha_again"]
 
 
 def test_models_of_a_seed_share_start_and_batches():
@@ -114,6 +131,33 @@ def test_the_words_follow_the_numbers():
     assert "does not hold" in _says(still, "Diabetes, rank: mean KL")
 
 
+def test_how_far_explanations_move_on_public_rows():
+    """Shares by hand: the private rows give .5 .3 .2; held-out rows give what the first two lose to the third."""
+    names = privacy.FEATURES["Toy"]
+    rows = []
+    for seed in (0, 1):
+        for noise, shift, drift in ((0.0, 0.1, 0.0), (2.3, 0.2, 0.05), (17.0, 0.1, 0.1)):
+            private = np.zeros(len(names)) + 1e-9
+            private[:3] = np.array([0.5, 0.3, 0.2]) + drift * np.array([-1, 0, 1])
+            public = private + shift * np.array([-1, 0, 1] + [0] * (len(names) - 3))
+            again = private + 0.05 * np.array([1, -1, 0] + [0] * (len(names) - 3))
+            rows.append({"dataset": "Toy", "noise": noise, "seed": seed, "epsilon": EPSILON.get(noise, math.inf),
+                         "alpha_rank": json.dumps((7 * private).tolist()), "error": "",
+                         "alpha_public": json.dumps((3 * public).tolist()),
+                         "alpha_again": np.nan if noise == 2.3 else json.dumps(again.tolist())})
+    frame = pd.DataFrame(rows)
+    table = privacy_report.public_table(frame).loc["Toy"]
+    assert table["public"].to_numpy() == pytest.approx([0.1, 0.2, 0.1], abs=1e-6)
+    assert table["again"].to_numpy() == pytest.approx([0.05, math.nan, 0.05], abs=1e-6, nan_ok=True)
+    assert table["seeds"].to_numpy() == pytest.approx([0, 0, 0])  # both seeds alike
+    assert table["from no noise"].to_numpy() == pytest.approx([0, 0.05, 0.1], abs=1e-6)
+    assert table["from no noise, public"].to_numpy() == pytest.approx([0, 0.15, 0.1], abs=1e-6)
+    moved, curves = privacy_report.public_findings(frame)
+    assert "moves by 0.100; fitted again on the private rows, by 0.050" in moved
+    assert "0.050 0.100 by the private rows, 0.150 0.100 by held-out rows (Spearman of the two -1.00)" in curves
+    assert privacy_report.public_table(frame.drop(columns=["alpha_public", "alpha_again"])).empty
+
+
 def test_what_invase_selects():
     picks = privacy.invase_table(_frame()).set_index("sigma")["selected"]
     assert picks.to_dict() == {0.0: "number_inpatient", 0.96: "number_inpatient", 2.3: "number_inpatient",
@@ -149,9 +193,9 @@ def test_absent_data_are_named_and_break_nothing():
     frame = pd.DataFrame(privacy.grid()).assign(error="not run: no network")
     assert not_run(frame) == {"Adult": "no network", "Diabetes": "no network"}
     for table in (privacy.ledger, privacy.auc_table, privacy.kl_table, privacy.verdicts, privacy.importances,
-                  privacy.invase_table):
+                  privacy.invase_table, privacy_report.public_table):
         assert table(frame).empty
-    assert privacy_report.findings(frame) == []
+    assert privacy_report.findings(frame) == privacy_report.public_findings(frame) == []
     privacy_report.auc_figure(frame), privacy_report.kl_figure(frame)
 
 
