@@ -285,7 +285,7 @@ def _refuse(target: Path) -> Path:
 def _copy(mirror: Path, file: File, target: Path) -> Path:
     found = _in_folder(mirror, file)
     if found is None:
-        given = public(os.environ["BIF_DATA_MIRROR"])
+        given = os.environ["BIF_DATA_MIRROR"]
         raise OSError(f"no {file.name}.gz in {given}" if mirror.is_dir() else f"no folder {given}")
     return Path(shutil.copyfile(found, target))
 
