@@ -234,6 +234,7 @@ class _BIF(BaseEstimator):
         """
         arrays, meta = storage.read(path, cls.__name__)
         try:
+            inputs.check_explainer(arrays, meta)
             self = cls(model, meta["preset"], seed=meta["seed"], image=meta["image"] and tuple(meta["image"]))
             self.settings_ = preset(meta["preset"], **meta["settings"])
             again = {k: v for k, v in meta["settings"].items() if k in self.get_params()}  # fit again as it was fitted
@@ -242,25 +243,17 @@ class _BIF(BaseEstimator):
             self.feature_names_, self.group_names_ = meta["feature_names"], meta["group_names"]
             self.shape_, self.likelihood_ = tuple(meta["shape"]), meta["likelihood"]
             self.history_, self.elbo_, self.groups_ = meta["history"], meta["elbo"], arrays["groups"]
-            self.score_, self.classes_ = meta.get("score"), meta.get("classes") and [int(c) for c in meta["classes"]]
+            self.score_, self.classes_ = meta.get("score"), meta.get("classes")
             self.columns_ = meta.get("columns", self.feature_names_ if meta.get("named", True) else None)
             if meta.get("from_frame"):  # older files lack these five
                 self.feature_names_in_ = np.array(self.columns_, dtype=object)
             self.classes = self.classes_
             self.diagnostics_ = Diagnostics(**meta["diagnostics"]) if meta.get("diagnostics") else None
             self.n_features_in_ = len(self.feature_names_)
-            if len(self.groups_) != len(self.feature_names_):
-                raise ValueError("features and groups do not fit together")
-            if meta["restarts"] != self.settings_.restarts * len(self.classes_ or [None]):
-                raise ValueError("classes, restarts and networks do not fit together")
-            self.networks_ = []
-            for r in range(meta["restarts"]):
-                network = self._new_network(self.n_features_in_, self.settings_)
-                state = {k.split(".", 1)[1]: torch.from_numpy(v) for k, v in arrays.items() if k.startswith(f"{r}.")}
-                network.load_state_dict(state)
-                self.networks_.append(network.eval())
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise storage.BadFile(f"the file lacks something a {cls.__name__} needs ({error})") from None
+            self.networks_ = inputs.stored_networks(
+                lambda: self._new_network(self.n_features_in_, self.settings_), arrays, meta["restarts"])
+        except Exception as error:  # whatever a stranger's file provokes
+            raise storage.bad(f"the file lacks something a {cls.__name__} needs", error) from None
         return self
 
     def __sklearn_is_fitted__(self):

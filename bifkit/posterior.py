@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from bifkit import dirichlet, display, storage
-from bifkit.inputs import resolve_groups
+from bifkit.inputs import check_posterior, pack_index, resolve_groups, unpack_index
 
 
 class Posterior:
@@ -288,26 +288,21 @@ class Posterior:
         >>> Posterior.load(file).to_frame()["mean"].to_dict()
         {'age': 0.75, 'sex': 0.25}
         """
-        meta: dict = {"feature_names": self.feature_names, "settings": self.settings}
-        if self.index is not None:
-            kept = isinstance(self.index.dtype, np.dtype | pd.DatetimeTZDtype) and self.index.dtype.kind in "iufMm"
-            meta |= {"index": [str(i) for i in self.index], "index_dtype": str(self.index.dtype) if kept else "str",
-                     "index_name": None if self.index.name is None else str(self.index.name)}
+        meta = {"feature_names": self.feature_names, "settings": self.settings}
         arrays = {"alpha": self.alpha} | ({} if self.temperature.ndim == 0 else {"temperature": self.temperature})
-        storage.write(path, "Posterior", arrays, meta)
+        labels, how = ({}, {}) if self.index is None else pack_index(self.index)
+        storage.write(path, "Posterior", arrays | labels, meta | how)
 
     @classmethod
     def load(cls, path) -> "Posterior":
         """Read the posterior of a file that :meth:`save` wrote; a ``BadFile`` error says what is wrong with another."""
         arrays, meta = storage.read(path, "Posterior")
         try:
-            index = None
-            if "index" in meta:
-                index = pd.Index(meta["index"], dtype="str", name=meta["index_name"]).astype(meta["index_dtype"])
-            return cls(arrays["alpha"], meta["feature_names"], settings=meta["settings"], index=index,
-                       temperature=arrays.get("temperature", 1.0))
-        except (KeyError, TypeError, ValueError) as error:
-            raise storage.BadFile(f"the file lacks something a Posterior needs ({error})") from None
+            check_posterior(arrays, meta)
+            return cls(arrays["alpha"], meta["feature_names"], settings=meta["settings"],
+                       index=unpack_index(arrays, meta), temperature=arrays.get("temperature", 1.0))
+        except Exception as error:  # whatever a stranger's file provokes
+            raise storage.bad("the file lacks something a Posterior needs", error) from None
 
     def _dirichlet(self, question):
         """alpha, where the spread is that of a Dirichlet."""

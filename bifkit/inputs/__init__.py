@@ -18,6 +18,8 @@ from bifkit.inputs.checks import (
 from bifkit.inputs.distilling import Distilled, NotFaithful, distill
 from bifkit.inputs.groups import resolve_groups
 from bifkit.inputs.rows import is_loader, rows_of, source
+from bifkit.inputs.stored import check_explainer, check_posterior, pack_index, stored_networks, unpack_index
 
-__all__ = ["Distilled", "NotFaithful", "check_X", "check_classes", "check_model", "distill", "frozen", "function_of",
-           "is_loader", "like", "outputs", "predict_proba", "resolve_groups", "rows_of", "source", "view", "warn"]
+__all__ = ["Distilled", "NotFaithful", "check_X", "check_classes", "check_explainer", "check_model", "check_posterior",
+           "distill", "frozen", "function_of", "is_loader", "like", "outputs", "pack_index", "predict_proba",
+           "resolve_groups", "rows_of", "source", "stored_networks", "unpack_index", "view", "warn"]
