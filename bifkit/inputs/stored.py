@@ -17,7 +17,7 @@ import pandas as pd
 import torch
 from torch import nn
 
-from bifkit.presets import Settings
+from bifkit.presets import PRESETS, Settings
 
 NEEDED = {"settings", "preset", "feature_names", "group_names", "shape", "likelihood", "groups", "history", "elbo",
           "seed", "restarts", "image"}
@@ -59,7 +59,7 @@ def check_explainer(arrays: dict, meta: Any) -> None:
     _require(type(meta) is dict, "its fields have no names")
     _require(set(meta) >= NEEDED, f"no {', '.join(sorted(NEEDED - set(meta)))}")
     _require(set(meta) <= NEEDED | OLDER_FILES_LACK | OLDER_FILES_HAVE, "a field that is not known")
-    _check_settings(meta["settings"])
+    _check_settings(meta["settings"], meta["preset"])
     names, groups, group_names = meta["feature_names"], arrays["groups"], meta["group_names"]
     D, G = len(groups), len(group_names)
     for key, value, count in (("feature_names", names, D), ("group_names", group_names, G)):
@@ -103,17 +103,18 @@ def check_explainer(arrays: dict, meta: Any) -> None:
 LATER = {"fidelity", "global_steps"}  # settings that older files lack
 
 
-def _check_settings(settings: Any) -> None:
+def _check_settings(settings: Any, preset: Any) -> None:
     """Every setting there, once and of its type; ``bifkit.presets`` checks the values."""
     known = {field.name for field in fields(Settings)}
-    _require(type(settings) is dict and known - LATER <= set(settings) <= known, "not the settings of a fit")
+    _require(type(preset) is str and preset in PRESETS, "an unknown preset")
+    _require(type(settings) is dict and set(settings) in (known, known - LATER), "not the settings of a fit")
     for field in fields(Settings):
         value = settings.get(field.name, field.default)
         kind = float if field.name in ("prior", "kl_weight") else type(field.default)
         fine = {float: _number(value) and math.isfinite(value), int: _whole(value, 1), str: type(value) is str,
                 bool: type(value) in (bool, int) and value in (0, 1)}[kind]
         fine = fine or field.name == "kl_weight" and type(value) is str
-        fine = fine or field.name == "global_steps" and value is None
+        fine = fine or value is None and getattr(PRESETS[preset], field.name) is None
         _require(fine, f"setting {field.name} must be a {kind.__name__}; got {value!r:.50}")
 
 
