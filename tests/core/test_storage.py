@@ -377,6 +377,8 @@ CLAIMS = [
     ("GlobalBIF", {"settings": {"lr": LONG}}), ("GlobalBIF", {"preset": ["rank"]}), ("GlobalBIF", {"seed": {}}),
     ("GlobalBIF", {"feature_names": [0, 1, 2, 3]}), ("GlobalBIF", {"feature_names": "abcd"}),
     ("GlobalBIF", {"feature_names": list("aabc")}), ("GlobalBIF", {"group_names": list("abcd")}),
+    ("GlobalBIF", {"feature_names": [0, 1, 2, 3], "group_names": [0, 1, 2, 3]}),
+    ("GlobalBIF", {"feature_names": list("aabc"), "group_names": list("aabc")}),
     ("GlobalBIF", {"groups": {"pair": [0, 1]}}), ("GlobalBIF", {"groups": [0, 0, 1, 1]}),
     ("GlobalBIF", {"columns": list("ab")}), ("GlobalBIF", {"from_frame": "no"}), ("GlobalBIF", {"likelihood": "none"}),
     ("GlobalBIF", {"classes": [-1]}), ("GlobalBIF", {"classes": [2**40]}), ("GlobalBIF", {"classes": [True]}),
@@ -426,6 +428,15 @@ def test_no_array_is_believed(name, change, files, tmp_path):
     (tmp_path / "a.bif").write_bytes(attack.signed(arrays, kind, json.dumps(meta)))
     with pytest.raises(BadFile, match=f"lacks something a {name} needs"):
         CLASSES[name].load(tmp_path / "a.bif")
+
+
+def test_a_group_without_a_feature(files, tmp_path):
+    kind, meta, arrays = attack.content(files / "GlobalBIF")
+    meta |= {"group_names": list("abcd"), "groups": {"a": [0, 1], "b": [2], "c": [3], "d": []}}
+    arrays["groups"] = np.array([0, 0, 1, 2])
+    (tmp_path / "a.bif").write_bytes(attack.signed(arrays, kind, json.dumps(meta)))
+    with pytest.raises(BadFile, match="features and groups do not fit together"):
+        GlobalBIF.load(tmp_path / "a.bif")
 
 
 @pytest.mark.parametrize("ends", [[1, 3], [3, 2], [-1, 2], [2], [0, 1], [1, 2, 2]])
