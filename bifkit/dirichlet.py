@@ -4,6 +4,7 @@ The importance vector f ~ Dir(alpha) is a probability vector over features (pape
 asks of it has a closed form or one cheap integral:
 
     mean        alpha_i / alpha_0, with alpha_0 the sum of alpha
+    share       the same of alpha less the prior's parameter: what a fit has added
     marginal    f_i ~ Beta(alpha_i, alpha_0 - alpha_i), hence sd and intervals
     order       P(f_i > f_j) = P(Beta(alpha_i, alpha_j) > 1/2)
     groups      sums over a partition of the features are again Dirichlet, exactly
@@ -57,6 +58,18 @@ def mean(alpha) -> np.ndarray:
     """
     alpha = check(alpha)
     return alpha / alpha.sum(-1, keepdims=True)
+
+
+def share(alpha, null) -> np.ndarray:
+    """What a fit has added to the prior, (alpha - null) where positive, in parts of its sum; the mean if there is none.
+
+    >>> share([3.1, 1.1, 0.1], 0.1).tolist()
+    [0.75, 0.25, 0.0]
+    """
+    alpha = check(alpha)
+    added = np.clip(alpha - null, 0.0, None)
+    total = added.sum(-1, keepdims=True)
+    return np.where(total > 0, added / np.where(total > 0, total, 1.0), mean(alpha))
 
 
 def _marginal(alpha, temperature):

@@ -7,6 +7,11 @@ For rows x with Dirichlet parameters alpha(x), J draws f ~ Dir(alpha(x)) (or the
 The target is the label, or g's own prediction on the whole input (``soft``), which explains the model rather than
 the data. Likelihoods: ``categorical`` (two or more logits), ``binary`` (one logit), ``regression`` (Gaussian whose
 scale is the target's own standard deviation, so that a unit of y does not change the balance with the KL).
+
+That is fidelity in nats, ``absolute``. Under ``relative`` fidelity the left term is -log of the mean surprise (minus the
+mean log-likelihood, plus a hundredth of a nat). It is the likelihood of surprises that are exponentially distributed
+with a scale that is learned along (for a regression: Gaussian errors with a learned variance), so that what an
+explanation gains counts in parts of what it still lacks, and the price of the KL falls with it.
 """
 
 import torch
@@ -14,6 +19,8 @@ from torch.nn import functional as F
 
 from bifkit.dirichlet import kl_to_prior, rsample
 from bifkit.gates import gate, gated
+
+CLOSED = 0.01  # nats: added to a row's surprise, so that one that can vanish is not chased for ever
 
 
 def elbo(g, x, target, alpha, settings, *, kl_weight, **likelihood):
@@ -30,7 +37,7 @@ def elbo(g, x, target, alpha, settings, *, kl_weight, **likelihood):
     alpha : Tensor (B, G) or (1, G)
         Dirichlet parameters of each row, or one for all.
     settings : Settings
-        Gate, fill, prior, number of draws.
+        Gate, fill, fidelity, prior, number of draws.
     kl_weight : float
         Weight of the mean KL of a row.
     **likelihood
@@ -43,6 +50,8 @@ def elbo(g, x, target, alpha, settings, *, kl_weight, **likelihood):
     -0.4314
     """
     expected = expected_log_likelihood(g, x, target, alpha, settings, **likelihood)
+    if settings.fidelity == "relative":
+        expected = -(CLOSED - expected).log()
     return expected - kl_weight * kl_to_prior(alpha, settings.prior).mean()
 
 

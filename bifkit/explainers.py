@@ -18,6 +18,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
 from bifkit import inputs, storage
+from bifkit.dirichlet import FLOOR
 from bifkit.elbo import one_against_rest, target_reader
 from bifkit.evaluation import Diagnostics, diagnose
 from bifkit.networks import GlobalAlpha, ImportanceNetwork
@@ -49,12 +50,14 @@ PARAMETERS = f"""
         Samples of f per row and step (J).
     point_estimate : bool, default {_RANK.point_estimate}
         The mean of the Dirichlet instead of samples (section 4.3).
-    prior : float, default {_RANK.prior}
-        Every parameter of the Dirichlet prior.
-    kl_weight : float or str, default {_RANK.kl_weight}
-        Weight of a row's KL; "elbo" as Eq. 4 and 7 have it, "1/batch" as the authors' code.
+    fidelity : str, default "{_RANK.fidelity}"
+        "relative" counts by which factor the surprise at g's answer falls, "absolute" by how many nats (as printed).
+    prior : float or str, default "{_RANK.prior}"
+        Every parameter of the Dirichlet prior; "auto" is 1.1 / G for G features (or groups).
+    kl_weight : float or str, default "{_RANK.kl_weight}"
+        Weight of a row's KL; "auto" is .009 (G / 11)^.2, "elbo" as in Eq. 4 and 7, "1/batch" as in the authors' code.
     epochs, min_steps : int, default {_RANK.epochs} and {_RANK.min_steps}
-        Passes over the data, and the least number of steps.
+        Passes over the data, and the least number of steps; GlobalBIF takes at most {_RANK.global_steps}.
     batch_size : int, default {_RANK.batch_size}
         Rows of a step.
     lr : float, default {_RANK.lr} (LocalBIF), {_RANK.global_lr} (GlobalBIF)
@@ -89,7 +92,7 @@ PARAMETERS = f"""
     diagnostics_ : Diagnostics
         Has the fit converged, and does it say anything?
     history_ : list of list of float
-        The ELBO, a mean over each twentieth of each fit; ``elbo_`` is the mean of the last ones.
+        The objective, a mean over each twentieth of each fit; ``elbo_`` is the mean of the last ones.
     """
 
 
@@ -99,18 +102,19 @@ class _BIF(BaseEstimator):
     _lr_field = "lr"  # of the Settings, that ``lr=`` replaces
 
     def __init__(self, model, preset="rank", *, gate=None, fill=None, target=None, draws=None, point_estimate=None,
-                 prior=None, kl_weight=None, epochs=None, min_steps=None, batch_size=None, lr=None,
+                 fidelity=None, prior=None, kl_weight=None, epochs=None, min_steps=None, batch_size=None, lr=None,
                  restarts=None, hidden=None, groups=None, feature_names=None, likelihood=None, image=None,
                  classes=None, device=None, seed=0, progress=None, verbose=0):
         self.model, self.preset, self.seed, self.device = model, preset, seed, device
         self.gate, self.fill, self.target, self.draws, self.lr = gate, fill, target, draws, lr
         self.point_estimate, self.prior, self.kl_weight, self.hidden = point_estimate, prior, kl_weight, hidden
+        self.fidelity = fidelity
         self.epochs, self.min_steps, self.batch_size, self.restarts = epochs, min_steps, batch_size, restarts
         self.groups, self.feature_names, self.likelihood, self.image = groups, feature_names, likelihood, image
         self.classes, self.progress, self.verbose = classes, progress, verbose
 
     def _settings(self) -> Settings:
-        names = ("gate", "fill", "target", "draws", "point_estimate", "prior", "kl_weight",
+        names = ("gate", "fill", "target", "draws", "point_estimate", "fidelity", "prior", "kl_weight",
                  "epochs", "min_steps", "batch_size", "restarts", "hidden")
         return preset(self.preset, **{n: getattr(self, n) for n in names}, **{self._lr_field: self.lr})
 
@@ -136,6 +140,7 @@ class _BIF(BaseEstimator):
             rows = inputs.source(X, y, self.model, device=device, likelihood=known, groups=self.groups,
                                  feature_names=self.feature_names, batch_size=s.batch_size)
             self._learn_names(X, rows)
+            s = s.for_width(len(self.group_names_))
             if rows.score is None:
                 s = s.changed(target="soft")
             self.settings_, self.likelihood_, self.score_ = s, rows.likelihood, rows.score
@@ -149,7 +154,7 @@ class _BIF(BaseEstimator):
             self.elbo_ = float(np.mean([h[-1] for h in self.history_]))
             if not np.isfinite(self.elbo_):
                 raise FloatingPointError("the fit diverged: try a smaller lr, or check the scale of g's outputs")
-            self.diagnostics_ = diagnose(fits, probe, len(self.group_names_))
+            self.diagnostics_ = diagnose(fits, probe, len(self.group_names_), null=s.prior + FLOOR)
             self.networks_ = [network for network, *_ in fits]
             log.info("%s: done in %.1f s, ELBO %.4f, %.1f effective features", type(self).__name__,
                      time.perf_counter() - started, self.elbo_, self.diagnostics_.effective_features)
@@ -181,7 +186,7 @@ class _BIF(BaseEstimator):
             likelihood, g = "binary", lambda x: one_against_rest(whole(x), class_number)
         torch.manual_seed(derive_seed(type(self).__name__, self.seed, restart))
         network = self._new_network(rows.width, s, rows).to(rows.mean.device).train()
-        steps = max(s.epochs * rows.per_epoch, s.min_steps)
+        steps = self._steps(s, rows)
         learned = [*network.parameters(), *(p for p in model.parameters() if p.requires_grad)]
         optimiser, schedule = self._optimiser(learned, s, steps)
         curve, followed = maximise(
@@ -192,6 +197,9 @@ class _BIF(BaseEstimator):
             scale=rows.scale(s.target) if likelihood == "regression" else 1.0,
             groups=None if self.groups is None else torch.as_tensor(self.groups_, device=rows.mean.device))
         return network.eval(), curve, followed
+
+    def _steps(self, s, rows):
+        return max(s.epochs * rows.per_epoch, s.min_steps)
 
     def _kl_weight(self, s, rows):
         if s.kl_weight == "elbo":
@@ -236,7 +244,8 @@ class _BIF(BaseEstimator):
         try:
             inputs.check_explainer(arrays, meta)
             self = cls(model, meta["preset"], seed=meta["seed"], image=meta["image"] and tuple(meta["image"]))
-            self.settings_ = preset(meta["preset"], **meta["settings"])
+            before = {"fidelity": "absolute"}  # what a file without it was fitted with
+            self.settings_ = preset(meta["preset"], **before | meta["settings"])
             again = {k: v for k, v in meta["settings"].items() if k in self.get_params()}  # fit again as it was fitted
             self.set_params(**again | {"lr": meta["settings"][self._lr_field], "groups": meta["groups"],
                                        "likelihood": meta["likelihood"]})
@@ -283,7 +292,7 @@ class _BIF(BaseEstimator):
                 groups[g] = new
         meta = {"explainer": type(self).__name__, "preset": self.preset, **dataclasses.asdict(self.settings_),
                 "seed": self.seed, "elbo": self.elbo_} | more
-        return Posterior(alpha, groups, settings=meta, index=index)
+        return Posterior(alpha, groups, settings=meta, index=index, null=self.settings_.prior + FLOOR)
 
 
 class GlobalBIF(_BIF):
@@ -300,6 +309,10 @@ class GlobalBIF(_BIF):
 
     def _new_network(self, width, s, rows=None):
         return GlobalAlpha(len(self.group_names_))
+
+    def _steps(self, s, rows):
+        steps = super()._steps(s, rows)  # one alpha needs no pass over all of many rows
+        return steps if s.global_steps is None else min(steps, max(s.global_steps, s.min_steps))
 
     def _optimiser(self, parameters, s, steps):
         return adamw(parameters, lr=s.global_lr), None

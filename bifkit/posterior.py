@@ -3,12 +3,17 @@
 Every number that one asks of it is a closed form of :mod:`bifkit.dirichlet`.
 """
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pandas as pd
+from scipy import special
 
 from bifkit import dirichlet, display, storage
 from bifkit.inputs import check_posterior, pack_index, resolve_groups, unpack_index
 
+if TYPE_CHECKING:
+    from bifkit import evaluation
 
 class Posterior:
     """An explanation with its uncertainty: the distribution of the features' importances, which sum to one.
@@ -25,10 +30,12 @@ class Posterior:
         One label per row of a local posterior; 0, 1, ... by default.
     temperature : float or array (D,), default 1.0
         Scale of the spread around the same means, see :meth:`calibrated`; 1 is the Dirichlet of alpha itself.
+    null : float or array (D,), default 0.0
+        What a feature that g does not use has of alpha: the prior's parameter. ``share`` counts what is above it.
 
     Attributes
     ----------
-    alpha, temperature : float64 arrays
+    alpha, temperature, null : float64 arrays
     feature_names : list of str
     settings : dict
     index : pandas.Index, or None for a global posterior
@@ -40,10 +47,14 @@ class Posterior:
     ([0.8, 0.1, 0.1], ['age'], 0.996)
     """
 
-    def __init__(self, alpha, feature_names=None, *, settings=None, index=None, temperature=1.0):
+    def __init__(self, alpha, feature_names=None, *, settings=None, index=None, temperature=1.0,
+                 null=0.0):
         self.alpha = dirichlet.check(alpha)
         D = self.alpha.shape[-1]
         self.temperature = dirichlet.check_temperature(temperature, D)
+        self.null = np.broadcast_to(np.asarray(null, dtype=np.float64), (D,)) if np.any(null) else np.float64(0.0)
+        if not ((self.null >= 0) & (self.null < np.inf)).all():
+            raise ValueError(f"null must be finite and not negative; got {null}")
         self.feature_names = [str(n) for n in ([f"x{i}" for i in range(D)] if feature_names is None else feature_names)]
         if len(self.feature_names) != D:
             raise ValueError(f"{len(self.feature_names)} feature names for {D} features")
@@ -70,12 +81,26 @@ class Posterior:
             raise TypeError("a global posterior has no rows; to_frame().loc[name] is one feature")
         index = None if np.ndim(self.alpha[rows]) == 1 else self.index[rows]
         return Posterior(self.alpha[rows], self.feature_names, settings=self.settings, index=index,
-                         temperature=self.temperature)
+                         temperature=self.temperature, null=self.null)
 
     @property
     def mean(self) -> np.ndarray:
         """Expected importance of each feature, (D,) or (N, D); sums to one over the features."""
         return dirichlet.mean(self.alpha)
+
+    @property
+    def share(self) -> np.ndarray:
+        """Importance of each feature net of the prior, in the shape of ``mean``; sums to one over the features.
+
+        A Dirichlet's alpha is the prior's parameter plus what the fit has added, as counts are. The mean holds both,
+        and in a wide table the first may be most of it; the share counts the second alone: (alpha - null) where that
+        is positive, in parts of its sum (the mean, where nothing was added to any feature).
+
+        >>> wide = Posterior([6.0, 4.0] + [0.01] * 1000, null=0.01)
+        >>> wide.mean[:2].round(2).tolist(), wide.share[:2].round(2).tolist()
+        ([0.3, 0.2], [0.6, 0.4])
+        """
+        return dirichlet.share(self.alpha, self.null)
 
     @property
     def sd(self) -> np.ndarray:
@@ -89,13 +114,12 @@ class Posterior:
 
     @property
     def effective_features(self) -> np.ndarray:
-        """How many features share the weight: exp(entropy of the mean importances), one per row.
+        """How many features share the weight: exp(entropy of the shares), one per row.
 
         >>> Posterior([[5.0, 5.0, 5.0, 5.0], [97.0, 1.0, 1.0, 1.0]]).effective_features.round(2).tolist()
         [4.0, 1.18]
         """
-        m = self.mean
-        return np.exp(-(m * np.log(m)).sum(-1))
+        return np.exp(special.entr(self.share).sum(-1))
 
     @property
     def doubt(self) -> np.ndarray:
@@ -143,6 +167,31 @@ class Posterior:
             By default 1/D, the share of each feature if all mattered alike.
         """
         return dirichlet.probability_above(self.alpha, threshold, self.temperature)
+
+    def relevant(self, prob=0.7) -> "evaluation.Relevant":
+        """Which features matter, and how many, when nobody says.
+
+        A feature matters when its importance exceeds half an equal share, 1 / (2 D), with probability above ``prob``.
+        So of those found, a part of at most 1 - prob is expected to be false; ``expected_false`` is the number.
+
+        >>> Posterior([8.0, 6.0, 0.1, 0.1], ["age", "pay", "sex", "id"]).relevant()
+        Relevant(prob=0.7): age, pay; 0.0 of 2 expected to be false
+
+        Parameters
+        ----------
+        prob : float, default 0.7
+            Chosen on development data (notebook 07); .9 or .95 where a false one costs more than a missed one.
+
+        Returns
+        -------
+        Relevant
+            ``names``, ``mask``, ``probability``, ``number``, ``expected_false``; per row, if local.
+        """
+        from bifkit.evaluation import Relevant
+
+        if not 0 < prob < 1:
+            raise ValueError(f"prob must lie strictly between 0 and 1; got {prob}")
+        return Relevant(prob, self.probability_above(0.5 / len(self.feature_names)), self.feature_names, self.index)
 
     def probability_greater(self, i, j):
         """Probability that feature ``i`` is more important than feature ``j``, one per row.
@@ -199,6 +248,7 @@ class Posterior:
         temperature = dirichlet.check_temperature(temperature, len(self.feature_names))
         one = temperature.ndim == 0
         return Posterior(self.alpha / temperature if one else self.alpha, self.feature_names, index=self.index,
+                         null=self.null / temperature if one else self.null,
                          settings=self.settings | {"temperature": temperature.tolist()},
                          temperature=self.temperature * (1.0 if one else temperature))
 
@@ -220,7 +270,8 @@ class Posterior:
         if (self.temperature != 1).any():  # variances t_i alpha_i of independent gamma variables add up
             weight = np.atleast_2d(self.alpha).mean(0)
             temperature = dirichlet.group_sum(weight * self.temperature, index) / dirichlet.group_sum(weight, index)
-        return Posterior(alpha, names, settings=self.settings, index=self.index, temperature=temperature)
+        null = dirichlet.group_sum(np.broadcast_to(self.null, self.alpha.shape[-1:]) + 1.0, index) - np.bincount(index)
+        return Posterior(alpha, names, settings=self.settings, index=self.index, temperature=temperature, null=null)
 
     def kl_to(self, other):
         """KL(self || other) in nats, one per row where either is local (section 4.4).
@@ -244,7 +295,10 @@ class Posterior:
         m = self.mean.mean(0)
         second = (self.sd**2 + self.mean**2).mean(0)
         concentration = (m * (1 - m)).sum() / max((second - m**2).sum(), 1e-12) - 1
-        return Posterior(m * max(concentration, dirichlet.FLOOR), self.feature_names, settings=self.settings)
+        concentration = max(concentration, dirichlet.FLOOR)
+        null = np.minimum(self.alpha, self.null) / self.alpha.sum(-1, keepdims=True)  # the prior's part of the mean
+        return Posterior(m * concentration, self.feature_names, settings=self.settings,
+                         null=null.mean(0) * concentration)
 
     def to_frame(self, prob=0.95) -> pd.DataFrame:
         """The numbers as a table.
@@ -257,12 +311,13 @@ class Posterior:
         Returns
         -------
         pandas.DataFrame
-            Global: one row per feature with mean, sd, lower and upper. Local: one row per instance with its means.
+            Global: one row per feature with share (net of the prior), mean, sd, lower and upper. Local: one row per
+            instance with its shares.
         """
         if self.is_local:
-            return pd.DataFrame(self.mean, index=self.index, columns=self.feature_names)
+            return pd.DataFrame(self.share, index=self.index, columns=self.feature_names)
         lower, upper = self.interval(prob)
-        columns = {"mean": self.mean, "sd": self.sd, "lower": lower, "upper": upper}
+        columns = {"share": self.share, "mean": self.mean, "sd": self.sd, "lower": lower, "upper": upper}
         return pd.DataFrame(columns, index=pd.Index(self.feature_names, name="feature"))
 
     def plot(self, ax=None, **kw):
@@ -289,7 +344,8 @@ class Posterior:
         {'age': 0.75, 'sex': 0.25}
         """
         meta = {"feature_names": self.feature_names, "settings": self.settings}
-        arrays = {"alpha": self.alpha} | ({} if self.temperature.ndim == 0 else {"temperature": self.temperature})
+        more = {"temperature": self.temperature, "null": self.null}
+        arrays = {"alpha": self.alpha} | {name: value for name, value in more.items() if value.ndim}
         labels, how = ({}, {}) if self.index is None else pack_index(self.index)
         storage.write(path, "Posterior", arrays | labels, meta | how)
 
@@ -300,7 +356,8 @@ class Posterior:
         try:
             check_posterior(arrays, meta)
             return cls(arrays["alpha"], meta["feature_names"], settings=meta["settings"],
-                       index=unpack_index(arrays, meta), temperature=arrays.get("temperature", 1.0))
+                       index=unpack_index(arrays, meta),
+                       temperature=arrays.get("temperature", 1.0), null=arrays.get("null", 0.0))
         except Exception as error:  # whatever a stranger's file provokes
             raise storage.bad("the file lacks something a Posterior needs", error) from None
 

@@ -2,9 +2,18 @@
 
     preset      question                           gate, fill, target
     rank        which features matter?             saturating, marginal, g's own prediction
-    few         which few are enough?              top, zero, labels
+    few         which few are enough?              top, mean, labels
     paper       the printed objective              simplex, zero, labels; KL as Eq. 4 and 7 weigh it
     released    what the authors' code ran         simplex, zero, labels; KL over the batch size, BatchNorm training
+
+What the KL costs sets itself in ``rank``, by two rules (docs/choices.md has the evidence):
+
+* *Fidelity is relative*: the objective counts by which factor an explanation lowers the surprise at g's answer, not by
+  how many nats. Where g is sure of itself little is missing, and small effects, a tenth of another or a thousandth of
+  a regression's variance, are worth their price once the larger ones are explained.
+* *The width counts*: with G features the prior's parameters are 1.1 / G, so that their sum, what the prior itself
+  claims, does not grow with G; a row's KL weighs .009 (G / 11)^.2, against the many useless columns that a trained g
+  has taken into account a little.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -13,6 +22,7 @@ from numbers import Integral, Real
 from bifkit.gates import FILLS, GATES
 
 TARGETS = ("labels", "soft")
+FIDELITIES = ("relative", "absolute")
 
 
 @dataclass(frozen=True)
@@ -24,11 +34,13 @@ class Settings:
     target: str = "soft"  # "soft": g's own prediction; "labels": y
     draws: int = 1  # J
     point_estimate: bool = False  # section 4.3: f = mean instead of draws
-    prior: float = 0.1  # every parameter of the Dirichlet prior
-    kl_weight: float | str = 0.003  # of a row's KL; "elbo": as Eq. 4 and 7 weigh it, "1/batch": as the code
+    fidelity: str = "relative"  # "absolute": the log-likelihood in nats, as printed; "relative": of what is missing
+    prior: float | str = "auto"  # every parameter of the Dirichlet prior; "auto": 1.1 / G for G features
+    kl_weight: float | str = "auto"  # of a row's KL: .009 (G / 11)^.2; "elbo": as Eq. 4 and 7, "1/batch": as the code
     batch_norm: str = "frozen"  # "train": a copy of g whose BatchNorm normalises each batch and learns
     epochs: int = 25
     min_steps: int = 1000
+    global_steps: int | None = 2000  # at most, for the one alpha of a global explanation
     batch_size: int = 200
     lr: float = 1e-2  # importance network, one-cycle
     weight_decay: float = 0.01
@@ -46,22 +58,36 @@ class Settings:
         new._check()
         return new
 
+    def for_width(self, groups: int) -> "Settings":
+        """The settings with numbers for "auto", given the length of the importance vector.
+
+        >>> s = PRESETS["rank"].for_width(11); s.prior, s.kl_weight
+        (0.1, 0.009)
+        """
+        rules = {"prior": 1.1 / groups, "kl_weight": 0.009 * (groups / 11) ** 0.2}
+        return replace(self, **{name: value for name, value in rules.items() if getattr(self, name) == "auto"})
+
     def _check(self):
-        for name, allowed in (("gate", GATES), ("fill", FILLS), ("target", TARGETS),
+        for name, allowed in (("gate", GATES), ("fill", FILLS), ("target", TARGETS), ("fidelity", FIDELITIES),
                               ("batch_norm", ("frozen", "train"))):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} must be one of {', '.join(allowed)}; got {getattr(self, name)!r}")
-        if isinstance(self.kl_weight, str) and self.kl_weight not in ("elbo", "1/batch"):
-            raise ValueError(f"kl_weight must be a number, 'elbo' or '1/batch'; got {self.kl_weight!r}")
+        if isinstance(self.kl_weight, str) and self.kl_weight not in ("auto", "elbo", "1/batch"):
+            raise ValueError(f"kl_weight must be a number, 'auto', 'elbo' or '1/batch'; got {self.kl_weight!r}")
         if not isinstance(self.kl_weight, str) and not 0 <= self.kl_weight < float("inf"):
             raise ValueError(f"kl_weight must be finite and not negative; got {self.kl_weight}")
         for name in ("draws", "epochs", "min_steps", "batch_size", "hidden", "restarts"):
             least = 2 if name == "batch_size" else 1  # rows of a batch stand in for each other, and normalise together
             if not (isinstance(getattr(self, name), Integral) and getattr(self, name) >= least):
                 raise ValueError(f"{name} must be a whole number of at least {least}; got {getattr(self, name)!r}")
+        if self.global_steps is not None and not (isinstance(self.global_steps, Integral) and self.global_steps >= 1):
+            raise ValueError(f"global_steps must be a whole number of at least 1, or None; got {self.global_steps!r}")
         for name in ("prior", "lr", "global_lr"):
+            if name == "prior" and self.prior == "auto":
+                continue
             if not (isinstance(getattr(self, name), Real) and 0 < getattr(self, name) < float("inf")):
-                raise ValueError(f"{name} must be a positive number; got {getattr(self, name)!r}")
+                also = " or 'auto'" if name == "prior" else ""
+                raise ValueError(f"{name} must be a positive number{also}; got {getattr(self, name)!r}")
 
 
 PRESETS = {
@@ -69,14 +95,15 @@ PRESETS = {
     "rank": Settings(),
     # which few are enough? asks it of every number of features at once, one above all, and of the labels. A larger KL
     # weight than `rank`: at .003 one development seed in four put a useless feature first on Intrusion
-    "few": Settings(gate="top", fill="zero", target="labels", kl_weight=0.01),
+    "few": Settings(gate="top", fill="mean", target="labels", fidelity="absolute", prior=0.1, kl_weight=0.01),
     # the objective as printed: f o x, labels, twenty draws, one KL per row (globally: one per data set), and the
     # supplement's ten epochs
-    "paper": Settings(gate="simplex", fill="zero", target="labels", draws=20, kl_weight="elbo", hidden=200,
-                      epochs=10, min_steps=400),
+    "paper": Settings(gate="simplex", fill="zero", target="labels", draws=20, fidelity="absolute", prior=0.1,
+                      kl_weight="elbo", hidden=200, epochs=10, min_steps=400, global_steps=None),
     # what the authors' code ran: the same on a g whose BatchNorm renormalises the shrunken inputs
-    "released": Settings(gate="simplex", fill="zero", target="labels", draws=20, kl_weight="1/batch",
-                         batch_norm="train", hidden=200, epochs=10, min_steps=400),
+    "released": Settings(gate="simplex", fill="zero", target="labels", draws=20, fidelity="absolute", prior=0.1,
+                         kl_weight="1/batch", batch_norm="train", hidden=200, epochs=10, min_steps=400,
+                         global_steps=None),
 }
 
 

@@ -67,7 +67,8 @@ def refine(explainer, X, background, *, steps=150, draws=16, lr=0.05, rows=512):
 
 def _objective(explainer, pool, class_number, draws):
     """A function of rows x that gives a function of alpha: their ELBO."""
-    s = explainer.settings_.changed(draws=draws, target="soft", point_estimate=False)
+    s = explainer.settings_.changed(draws=draws, target="soft", point_estimate=False,
+                                    fidelity="absolute")  # a relative gap is one of all rows; here each is on its own
     whole = inputs.view(explainer.model, explainer.shape_)
     read = target_reader("soft", explainer.likelihood_, class_number)
     g, likelihood = whole, explainer.likelihood_

@@ -24,7 +24,7 @@ from experiments.synthetic import prepared
 DATASETS = ("Syn3", "Syn4", "Syn5", "Syn6")
 SEEDS = (0, 1, 2)
 BASE = "rank"
-RANK = PRESETS[BASE]
+RANK = PRESETS[BASE].for_width(11)  # the width of Syn1-6
 ONE_AT_A_TIME = {
     "draws 2": {"draws": 2}, "draws 5": {"draws": 5},
     "KL weight 0": {"kl_weight": 0.0}, "KL weight 0.001": {"kl_weight": 0.001},

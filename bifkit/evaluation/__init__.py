@@ -11,7 +11,8 @@ from bifkit.evaluation.metrics import (
     post_hoc_accuracy,
     top_k_mask,
 )
+from bifkit.evaluation.relevance import Relevant
 
-__all__ = ["Diagnostics", "FitWarning", "check_refits", "coverage", "deletion_curve", "deletion_score", "diagnose",
-           "held_out", "insertion_curve", "insertion_score", "keep_features", "mask_only_accuracy", "mcc",
+__all__ = ["Diagnostics", "FitWarning", "Relevant", "check_refits", "coverage", "deletion_curve", "deletion_score",
+           "diagnose", "held_out", "insertion_curve", "insertion_score", "keep_features", "mask_only_accuracy", "mcc",
            "mcc_of_masks", "post_hoc_accuracy", "temperature", "top_k_mask"]

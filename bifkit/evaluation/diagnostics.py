@@ -6,14 +6,16 @@ since the start. The importances still move when more than ``MOVED`` of them, in
 the last two fifths: an ELBO that is nearly level can hide a slow exchange between features. That neither is so is no
 proof: a fit that starts very slowly looks level too.
 
-*Flat.* The effective number of features, exp(entropy of the mean importances), is nearly the number of features: the
+*Flat.* The effective number of features, exp(entropy of the shares), is nearly the number of features: the
 explanation does not tell them apart.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import special
 
+from bifkit import dirichlet
 from bifkit.inputs import warn
 
 ENOUGH = 100  # steps below which a curve is too short to judge
@@ -93,14 +95,13 @@ def moved(followed) -> float:
     return float((last - before).abs().sum(1).mean() / 2)
 
 
-def effective_features(network, x) -> float:
-    """exp(entropy of the mean importances), averaged over the rows x."""
+def effective_features(network, x, null=0.0) -> float:
+    """exp(entropy of the shares), averaged over the rows x."""
     alpha = network(x).detach().double().cpu().numpy()
-    m = alpha / alpha.sum(1, keepdims=True)
-    return float(np.exp(-(m * np.log(m)).sum(1)).mean())
+    return float(np.exp(special.entr(dirichlet.share(alpha, null)).sum(1)).mean())
 
 
-def diagnose(fits, x, features) -> Diagnostics:
+def diagnose(fits, x, features, *, null=0.0) -> Diagnostics:
     """The diagnostics of several fits; the worst speaks for all, and warns.
 
     Parameters
@@ -111,8 +112,10 @@ def diagnose(fits, x, features) -> Diagnostics:
         Rows to judge by.
     features : int
         Length of the importance vector.
+    null : float
+        What a feature that g does not use has of alpha.
     """
-    found = [judge(curve, effective_features(network, x), features, moved(followed))
+    found = [judge(curve, effective_features(network, x, null), features, moved(followed))
              for network, curve, followed in fits]
     worst = max(found, key=lambda d: (d.converged is False, d.flat))
     if notes := worst.advice():

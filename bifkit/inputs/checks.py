@@ -159,6 +159,32 @@ def check_output(model: nn.Module, x: Tensor, shape: tuple[int, ...]) -> int:
     return 1 if out.ndim == 1 else out.shape[1]
 
 
+def check_gradients(model: nn.Module, x: Tensor, shape: tuple[int, ...], names: list[str]) -> None:
+    """Raise an error if g uses an input that it has no gradient for, seen on a few rows (B, D).
+
+    Such an input (an id that is rounded inside g, a value that is only compared with a threshold) would silently look
+    useless. Of the inputs whose gradient is zero on every row, none may change g's answers when its values change rows.
+    """
+    g, fixed = view(model, shape), torch.Generator().manual_seed(0)
+    with torch.enable_grad():
+        inputs = x.clone().requires_grad_(True)
+        out = g(inputs)
+        mix = torch.randn(out.shape, generator=fixed).to(out.device)  # a plain sum of logits may cancel
+        grad = torch.autograd.grad((out * mix).sum(), inputs)[0]
+    order, used = torch.randperm(len(x), generator=fixed).to(x.device), []
+    tolerance = 1e-5 * float(out.detach().abs().max())
+    for i in (grad == 0).all(0).nonzero().flatten().tolist():
+        swapped = x.clone()
+        swapped[:, i] = x[order, i]
+        with torch.no_grad():
+            if float((g(swapped) - out).abs().max()) > tolerance:
+                used.append(names[i])
+    if used:
+        which = ", ".join(used[:5]) + (", ..." if len(used) > 5 else "")
+        raise ValueError(f"g uses {which}, but has no gradient for it (rounded, compared or used as an index inside?), so "
+                         "BIF would call it useless: explain bifkit.distill(g, X), a smooth stand-in that answers alike")
+
+
 def check_y(y: Any, n: int, outputs: int, likelihood: str | None = None) -> tuple[str, Tensor | None]:
     """Turn labels into a tensor and decide what kind of target they are.
 

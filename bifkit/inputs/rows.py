@@ -184,6 +184,7 @@ class InMemory(Rows):
         self.likelihood, labels = checks.check_y(y, len(x), self.outputs, likelihood)
         checks.warn_oddities(x, self.names, groups)
         self.X = x.to(device)
+        checks.check_gradients(model, self.X[:256], self.shape, self.names)
         self.labels = None if labels is None else labels.to(device)
         (self.n, self.width), self.size = x.shape, min(batch_size, len(x))
         self.per_epoch = max(self.n // self.size, 1)
@@ -260,6 +261,7 @@ class Streamed(Rows):
             self.width, self.labelled = x.shape[1], y is not None
             self.outputs = checks.check_output(self.model, x.to(self.device), self.shape)
             self.g = checks.view(self.model, self.shape)
+            checks.check_gradients(self.model, x[:256].to(self.device), self.shape, self.names)
         else:
             x, likelihood = checks.check_X(x, width=self.width)[0], self.likelihood
         if self.labelled != (y is not None):

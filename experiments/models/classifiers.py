@@ -67,12 +67,14 @@ def _labels(y):
     return y.float() if y.is_floating_point() else y.long()
 
 
-def train(model, X, y, *, epochs=20, batch_size=200, lr=1e-2, weight_decay=1.0, seed=0,
+def train(model, X, y, *, epochs=20, min_steps=400, batch_size=200, lr=1e-2, weight_decay=1.0, seed=0,
           optimizer="adamw", schedule="onecycle", momentum=0.9):
     """Train ``model`` on (X, y) and return it in eval mode.
 
     The defaults are the g of the synthetic study: AdamW with weight decay 1 and a one-cycle schedule. The strong
-    decay is what makes g smooth between its training rows, and an explanation can only be as good as its g.
+    decay is what makes g smooth between its training rows, and an explanation can only be as good as its g. Few rows
+    are gone through more often, until there were ``min_steps`` steps: 20 epochs of 500 rows would be 40 steps, after
+    which g has learned next to nothing.
 
     >>> X = np.random.default_rng(0).normal(size=(400, 2)).astype("float32"); y = (X[:, 0] > 0).astype(int)
     >>> _ = torch.manual_seed(0)
@@ -87,6 +89,7 @@ def train(model, X, y, *, epochs=20, batch_size=200, lr=1e-2, weight_decay=1.0, 
     else:
         opt = torch.optim.AdamW(params, lr=lr, weight_decay=weight_decay, foreach=True)
     n, batch_size = len(X), min(batch_size, len(X))
+    epochs = max(epochs, -(-min_steps // (n // batch_size)))
     steps = epochs * (n // batch_size)
     sched = torch.optim.lr_scheduler.OneCycleLR(opt, lr, total_steps=steps) if schedule == "onecycle" else None
     model.train()
