@@ -68,8 +68,11 @@ def _sample(name, rng, rows, variant):
     return X, (rng.random(rows) < p).astype(np.int64), truth
 
 
-def make_synthetic(name, seed=0, *, rows=10_000, variant="as_run", test_share=0.2) -> Dataset:
+def make_synthetic(name, seed=0, *, rows=10_000, variant="as_run", test_share=0.2, features=None) -> Dataset:
     """A fresh sample of one set, split 80/20, with ground truth for every row.
+
+    ``features``: as many columns in all; those beyond the set's own are standard normal and useless. The first ones are
+    the same however many follow.
 
     >>> d = make_synthetic("Syn4", seed=0, rows=1000)
     >>> d.X_train.shape, d.X_test.shape, sorted(set(d.truth_test.sum(1).tolist()))
@@ -83,6 +86,13 @@ def make_synthetic(name, seed=0, *, rows=10_000, variant="as_run", test_share=0.
         raise ValueError(f"rows must be at least 10 and test_share between 0 and 1; got {rows}, {test_share}")
     rng = np.random.default_rng(derive("synthetic", name, variant, seed))
     X, y, truth = _sample(name, rng, rows, variant)
+    if features is not None:
+        more = features - X.shape[1]
+        if more < 0:
+            raise ValueError(f"{name} has {X.shape[1]} features of its own; got features={features}")
+        rng = np.random.default_rng(derive("synthetic", name, variant, seed, "useless columns"))
+        X = np.concatenate([X, rng.standard_normal((rows, more))], axis=1)
+        truth = np.concatenate([truth, np.zeros((rows, more), dtype=bool)], axis=1)
     X, cut = X.astype(np.float32), int(round(rows * (1 - test_share)))
     names = [f"X{i + 1}" for i in range(X.shape[1])]
     return Dataset(name, X[:cut], y[:cut], X[cut:], y[cut:], names, ["0", "1"],

@@ -27,8 +27,9 @@ BASE = "rank"
 RANK = PRESETS[BASE].for_width(11)  # the width of Syn1-6
 ONE_AT_A_TIME = {
     "draws 2": {"draws": 2}, "draws 5": {"draws": 5},
-    "KL weight 0": {"kl_weight": 0.0}, "KL weight 0.001": {"kl_weight": 0.001},
-    "KL weight 0.01": {"kl_weight": 0.01}, "KL weight 0.03": {"kl_weight": 0.03},
+    "fidelity absolute": {"fidelity": "absolute", "kl_weight": 0.003},  # in nats, with the weight that suits it best
+    "KL weight 0": {"kl_weight": 0.0}, "KL weight 0.003": {"kl_weight": 0.003},
+    "KL weight 0.03": {"kl_weight": 0.03}, "KL weight 0.1": {"kl_weight": 0.1},
     "prior 0.01": {"prior": 0.01}, "prior 1": {"prior": 1.0},
     "target labels": {"target": "labels"},
     "epochs 5": {"epochs": 5, "min_steps": 1}, "epochs 10": {"epochs": 10, "min_steps": 1}, "epochs 50": {"epochs": 50},
@@ -40,6 +41,8 @@ WHY = {  # the default, and why it is what it is; the numbers beside it are comp
     "gate": f"{RANK.gate}: equal importances leave the input whole, so that features do not starve each other",
     "fill": f"{RANK.fill}: a faded input is still one that occurs; zero, the middle of the data, tells g something too",
     "draws": f"{RANK.draws}: a step's noise averages out over the steps; more draws cost more and gain nothing",
+    "fidelity": f"{RANK.fidelity}: effects count in parts of what is still missing, so that one price serves "
+                "strong and weak ones",
     "KL weight": f"{RANK.kl_weight:g}: without it the posterior grows oversure (sum of alpha above) and useless "
                  "features keep weight; more of it hides Syn3's weak features",
     "prior": f"{RANK.prior:g}: a compromise; a sparser one loses Syn3's weak features, a flat one keeps useless ones",

@@ -1,35 +1,44 @@
 """Counting: how many features matter for a row, when nobody says? (notebook 07)
 
-Table 1 gives every method each row's true number of relevant features. Here none is given. Our rule reads it off the
-posterior: **a feature matters when its importance probably exceeds an equal share**, P(f_i > 1/D) > p. The threshold
-1/D is where the gate of ``rank`` lets an input pass whole; p, one number for all data sets, is chosen on development
-seeds (100 and up) by the mean MCC over Syn1-6, and then applied to the reported seeds. ``OTHERS`` are further rules,
-counted on the same fits so that a reader sees what else there is; nothing is chosen among them.
+Table 1 gives every method each row's true number of relevant features. Here none is given. Our rule is
+``posterior.relevant()``: **a feature matters when its importance probably exceeds half an equal share**,
+P(f_i > 1 / (2 D)) > p, with the same p for all data sets. It was chosen on development seeds (100 and up), where
+``development`` shows what other values and other rules score. The reported seeds see the package's default alone.
 
 Rivals: INVASE selects by itself, a feature where its selection probability exceeds one half. L2X cannot: it is *given*
 k, either each row's own true number (which no user has) or one k for all rows (its published way). With k given, the
 number of selected cells is known, and the stored MCC determines precision and recall exactly (``from_mcc``): nothing
 is trained again. INVASE's are known that way only where its MCC is 100; on Syn3-6 it is trained again, on two seeds.
+
+Published numbers (``PUBLISHED``) are those of INVASE's own paper on Syn4-6, which are generated alike here, and the
+best published AUC after selection (INVASE, TabNet). Ours is the AUC of a network that is trained on the rows with all
+features but the selected ones set to zero, and judged on test rows treated alike. Like theirs it lets a selection tell
+the label by where it looks.
 """
 
+import inspect
 import json
 
 import numpy as np
 import pandas as pd
+from sklearn.metrics import roc_auc_score
 
-from bifkit import LocalBIF, plots
+from bifkit import LocalBIF, Posterior, plots
 from bifkit.evaluation.metrics import mcc, top_k_mask
 from data_prep.seeding import derive, seed_all
 from data_prep.synthetic import NAMES, make_synthetic
+from experiments.models.classifiers import mlp, predict_proba, train
 from experiments.rivals_budget import rival
 from experiments.runner import paths
 from experiments.runner.rows import finished
 from experiments.synthetic import prepared
 
-PS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # candidates for p
+DEFAULT = inspect.signature(Posterior.relevant).parameters["prob"].default
+PS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)  # candidates for p
 OTHERS = {  # rule: features of each row, bool (N, D)
+    "P(f > 1/D) > 0.3": lambda q: q.probability_above() > 0.3,
+    "P(f > 1/D) > 0.5": lambda q: q.probability_above() > 0.5,
     "mean > 1/D": lambda q: q.mean > 1 / q.mean.shape[1],
-    "P(f > 1/2D) > 0.5": lambda q: q.probability_above(0.5 / q.mean.shape[1]) > 0.5,
     "largest gap of log importance": lambda q: top_k_mask(q.mean, np.diff(-np.sort(-np.log(q.mean))).argmin(1) + 1),
     "exp(entropy of the mean)": lambda q: top_k_mask(q.mean, q.effective_features.round().astype(int)),
 }
@@ -37,6 +46,8 @@ DEVELOPMENT, SEEDS, INVASE_SEEDS = (100, 101, 102), (0, 1, 2, 3, 4), (0, 1)
 OURS, OWN, GIVEN = "bifkit", "bifkit, own number", "bifkit, given each row's k"
 MARKS = {OWN: "o", "INVASE": "s", "L2X, given each row's k": "^", "L2X, given one k": "v"}
 SCORES = ["precision", "recall", "mcc"]
+PUBLISHED = {"Syn4": (99.8, 10.3), "Syn5": (84.8, 1.1), "Syn6": (90.1, 7.4)}  # INVASE's paper: TPR and FDR in %
+PUBLISHED_AUC = {"Syn4": 0.787, "Syn5": 0.789, "Syn6": 0.878}  # the best published, INVASE or TabNet
 
 
 def grid(profile="paper"):
@@ -46,11 +57,6 @@ def grid(profile="paper"):
     ours = [{"dataset": d, "method": OURS, "seed": s, "rows": 10_000} for d in NAMES for s in (*DEVELOPMENT, *SEEDS)]
     return ours + [{"dataset": d, "method": "INVASE", "seed": s, "rows": 10_000}
                    for d in NAMES[2:] for s in INVASE_SEEDS]
-
-
-def relevant(posterior, p) -> np.ndarray:
-    """The rule: features of each row whose importance exceeds 1/D with probability above p, bool (N, D)."""
-    return posterior.probability_above() > p
 
 
 def run(*, dataset, method, seed, rows=10_000):
@@ -68,10 +74,19 @@ def run(*, dataset, method, seed, rows=10_000):
         short = {"epochs": 1, "min_steps": 100} if rows < 5000 else {}  # toy size
         explainer = LocalBIF(g, seed=derive(dataset, seed, "bifkit (local)"), **short)
         posterior = explainer.fit(data.X_train, data.y_train).explain(data.X_test)
-        masks = {str(p): relevant(posterior, p) for p in PS} | {n: rule(posterior) for n, rule in OTHERS.items()}
-        extra = {"mcc_oracle": 100 * mcc(posterior.mean, data.truth_test)}
+        masks = {str(p): posterior.relevant(p).mask for p in PS} | {n: rule(posterior) for n, rule in OTHERS.items()}
+        extra = {"mcc_oracle": 100 * mcc(posterior.mean, data.truth_test),
+                 "auc": _auc(data, explainer.explain(data.X_train).relevant().mask, posterior.relevant().mask, seed)}
     truth = data.truth_test
     return {"counts": {n: _counts(m, truth) for n, m in masks.items()}, "cells": int(truth.size), **extra}
+
+
+def _auc(data, train_mask, test_mask, seed):
+    """AUC on the test rows of a network that sees the selected features alone, the others being zero."""
+    seed_all(data.name, seed, "after selection")
+    g = train(mlp([data.n_features, 100, 100, 2]), data.X_train * train_mask, data.y_train,
+              seed=derive(data.name, seed, "after selection"))
+    return float(roc_auc_score(data.y_test, predict_proba(g, data.X_test * test_mask)[:, 1]))
 
 
 def _counts(mask, truth):
@@ -114,12 +129,25 @@ def development(frame) -> pd.Series:
     found = long(frame)
     found = found[(found["method"] == OURS) & found["seed"].isin(DEVELOPMENT)]
     by = found.groupby("rule")["mcc"].mean().reindex([*map(str, PS), *OTHERS])
-    return by.rename(lambda rule: rule if rule in OTHERS else f"P(f > 1/D) > {rule}")
+    return by.rename(lambda rule: rule if rule in OTHERS else f"P(f > 1/2D) > {rule}")
 
 
-def choose(frame) -> float:
-    """The p with the highest mean MCC over sets and development seeds."""
-    return PS[int(development(frame).iloc[:len(PS)].argmax())]
+def published(frame) -> pd.DataFrame:
+    """Syn4-6, in %: our own number beside INVASE's published TPR and FDR, and AUC beside the best published."""
+    found = everyone(frame)
+    ours = found[found["method"] == OWN].groupby("dataset")[SCORES].mean()
+    auc = finished(frame).query("method == @OURS and seed in @SEEDS").groupby("dataset")["auc"].mean()
+    rows = {}
+    for name in [n for n in PUBLISHED if n in ours.index]:
+        truth = make_synthetic(name, 0).truth_test
+        tpr, fdr = PUBLISHED[name]
+        tp = tpr / 100 * truth.sum()
+        theirs = scores_of(tp, tp * fdr / (100 - fdr), truth.sum() - tp, truth.size)["mcc"]
+        rows[name] = {"TPR, ours": ours.loc[name, "recall"], "TPR, INVASE": tpr,
+                      "FDR, ours": 100 - ours.loc[name, "precision"], "FDR, INVASE": fdr,
+                      "MCC, ours": ours.loc[name, "mcc"], "MCC, INVASE": theirs,
+                      "AUC, ours": 100 * auc[name], "AUC, best published": 100 * PUBLISHED_AUC[name]}
+    return pd.DataFrame(rows).T
 
 
 def given_k() -> pd.DataFrame:
@@ -142,12 +170,12 @@ def given_k() -> pd.DataFrame:
 
 
 def everyone(frame) -> pd.DataFrame:
-    """One row per method, data set and reported seed: ours by the rule with the chosen p, ours given k, the rivals.
+    """One row per method, data set and reported seed: ours by relevant(), ours given k, the rivals.
 
     INVASE's MCC is the stored one (five seeds), its precision and recall those of the runs trained again (two).
     """
-    found, p = long(frame), choose(frame)
-    ours = found[(found["method"] == OURS) & (found["rule"] == str(p)) & found["seed"].isin(SEEDS)]
+    found = long(frame)
+    ours = found[(found["method"] == OURS) & (found["rule"] == str(DEFAULT)) & found["seed"].isin(SEEDS)]
     oracle = finished(frame).query("method == @OURS and seed in @SEEDS")
     given = [from_mcc(r.mcc_oracle, *_sizes(r), r.cells) for r in oracle.itertuples()]
     oracle = oracle[["dataset", "seed"]].reset_index(drop=True).join(pd.DataFrame(given))
@@ -223,7 +251,7 @@ def findings(frame) -> list[str]:
         each = ", ".join(f"{n} {gap[n]:+.1f} ± {se[n]:.1f}" for n in gap.index)
         lines.append(f"our own number against {rival_}: {verdict} ({each})")
     right = long(frame)
-    right = right[(right["method"] == OURS) & (right["rule"] == str(choose(frame))) & right["seed"].isin(SEEDS)]
+    right = right[(right["method"] == OURS) & (right["rule"] == str(DEFAULT)) & right["seed"].isin(SEEDS)]
     by = right.groupby("dataset")["number right"].mean()
     right = ", ".join(f"{n} {v:.0f}" for n, v in by.items())
     return [*lines, f"rows whose number of features is exactly right (%): {right}"]

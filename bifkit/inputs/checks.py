@@ -181,8 +181,8 @@ def check_gradients(model: nn.Module, x: Tensor, shape: tuple[int, ...], names: 
                 used.append(names[i])
     if used:
         which = ", ".join(used[:5]) + (", ..." if len(used) > 5 else "")
-        raise ValueError(f"g uses {which}, but has no gradient for it (rounded, compared or used as an index inside?), so "
-                         "BIF would call it useless: explain bifkit.distill(g, X), a smooth stand-in that answers alike")
+        raise ValueError(f"g uses {which}, but has no gradient for it (rounded, compared, an index inside?), and BIF "
+                         "would call it useless: explain bifkit.distill(g, X), a smooth stand-in that answers alike")
 
 
 def check_y(y: Any, n: int, outputs: int, likelihood: str | None = None) -> tuple[str, Tensor | None]:
