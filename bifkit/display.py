@@ -1,8 +1,8 @@
 """How a Posterior shows itself: a compact table with bars in JupyterLab (HTML), plain text elsewhere.
 
-Both show the ten heaviest features with mean, sd and interval, and draw the interval with the mean in it, to the scale
-in the table's head. The HTML needs no style sheet or script and keeps to what JupyterLab lets through from a notebook
-it does not trust; its colours stand on light and dark ground.
+Both show the ten heaviest features, by mean, with share (net of the prior), mean, sd and interval, and draw the
+interval with the mean in it, to the scale in the table's head. The HTML needs no style sheet or script and keeps to
+what JupyterLab lets through from a notebook it does not trust; its colours stand on light and dark ground.
 """
 
 import math
@@ -58,12 +58,12 @@ def text(posterior) -> str:
     """The heaviest features of a Posterior as a table of text; a bar's dashes are the interval, its o the mean.
 
     >>> from bifkit import Posterior
-    >>> print(text(Posterior([3.0, 1.0], ["age", "sex"])))
+    >>> print(text(Posterior([3.0, 1.0], ["age", "sex"], null=1.0)))
     Posterior, 2 features
-              mean     sd  lower  upper  0                     0.992
+             share   mean     sd  lower  upper  0                     0.992
     feature
-    age      0.750  0.194  0.292  0.992  |       -----------o------|
-    sex      0.250  0.194  0.008  0.708  |------o-----------       |
+    age      1.000  0.750  0.194  0.292  0.992  |       -----------o------|
+    sex      0.000  0.250  0.194  0.008  0.708  |------o-----------       |
     """
     title, frame, more, scale, decimals = _summary(posterior)
     names = short(frame.index, 60)
@@ -89,11 +89,11 @@ def html(posterior) -> str:
         lower, mean, upper = (round(100 * r[c] / scale, 1) for c in ("lower", "mean", "upper"))
         bar = (_piece(0, "100%", 6, 2, TRACK, 0.35) + _piece(lower, f"{max(upper - lower, 0.5):.1f}%", 3, 8, BAND, 0.8)
                + _piece(min(mean, 98), "3px", 0, 14, TICK, 1))
-        numbers = "".join(f"<td>{r[c]:.{decimals}f}</td>" for c in ("mean", "sd"))
+        numbers = "".join(f"<td>{r[c]:.{decimals}f}</td>" for c in ("share", "mean", "sd"))
         rows.append(f"<tr><td style='text-align:left'>{escape(name)}</td>{numbers}"
                     f"<td>{r['lower']:.{decimals}f} to {r['upper']:.{decimals}f}</td>"
                     f"<td><div style='position:relative;width:160px;height:14px'>{bar}</div></td></tr>")
-    tail = f"<tr><td colspan='5' style='text-align:left'>and {more} more</td></tr>" if more > 0 else ""
+    tail = f"<tr><td colspan='6' style='text-align:left'>and {more} more</td></tr>" if more > 0 else ""
     ends = (f"<div style='width:160px;text-align:right'><div style='float:left'>0</div>{scale:.{decimals}f}</div>")
-    return (f"<table><caption>{escape(title)}</caption><tr><th style='text-align:left'>feature</th><th>mean</th>"
-            f"<th>sd</th><th>95 % interval</th><th>{ends}</th></tr>{''.join(rows)}{tail}</table>")
+    return (f"<table><caption>{escape(title)}</caption><tr><th style='text-align:left'>feature</th><th>share</th>"
+            f"<th>mean</th><th>sd</th><th>95 % interval</th><th>{ends}</th></tr>{''.join(rows)}{tail}</table>")

@@ -9,7 +9,7 @@ import pytest
 from bifkit import Posterior
 from bifkit.display import html, short, text
 
-GLOBAL = Posterior([8.0, 1.0, 3.0], ["age", "sex", "pay"])
+GLOBAL = Posterior([8.0, 1.0, 3.0], ["age", "sex", "pay"], null=0.5)
 
 
 class _Table(HTMLParser):
@@ -46,13 +46,14 @@ def _bars(source):
 def test_html_holds_the_numbers_and_bars_to_scale():
     source = html(GLOBAL)
     table, frame = _Table(source), GLOBAL.to_frame().loc[["age", "pay", "sex"]]
-    assert table.cells[:5] == ["Posterior, 3 features", "feature", "mean", "sd", "95 % interval"]
-    assert table.cells[5] == f"0{frame.upper.max():.3f}"  # the two ends of the bars' scale
-    assert table.cells[6:11] == ["age", "0.667", "0.131", f"{frame.lower.iloc[0]:.3f} to {frame.upper.iloc[0]:.3f}", ""]
+    assert table.cells[:6] == ["Posterior, 3 features", "feature", "share", "mean", "sd", "95 % interval"]
+    assert table.cells[6] == f"0{frame.upper.max():.3f}"  # the two ends of the bars' scale
+    interval = f"{frame.lower.iloc[0]:.3f} to {frame.upper.iloc[0]:.3f}"
+    assert table.cells[7:13] == ["age", f"{7.5 / 10.5:.3f}", "0.667", "0.131", interval, ""]
     for (left, width, mean), (_, r) in zip(_bars(source), frame.iterrows(), strict=True):
         scale = 100 / frame["upper"].max()
         assert np.allclose([left, left + width, mean], scale * r[["lower", "upper", "mean"]], atol=0.2)
-    assert source == html(Posterior(GLOBAL.alpha, GLOBAL.feature_names)) == GLOBAL._repr_html_()
+    assert source == html(Posterior(GLOBAL.alpha, GLOBAL.feature_names, null=0.5)) == GLOBAL._repr_html_()
 
 
 def test_html_stands_on_its_own():
@@ -68,12 +69,13 @@ def test_html_stands_on_its_own():
     "<script>alert(1)</script>", "a & b", "'quoted' \"twice\"", "</td></table>", "年齢 größe"])
 def test_names_are_escaped(name):
     table = _Table(html(Posterior([3.0, 1.0], [name, "b"])))
-    assert table.cells[6] == name and "script" not in table.tags and len(table.cells) == 16
+    assert table.cells[7] == name and "script" not in table.tags and len(table.cells) == 19
 
 
 def test_text_is_aligned_and_to_scale():
     lines = text(GLOBAL).splitlines()
-    assert lines[0] == "Posterior, 3 features" and lines[1].split() == ["mean", "sd", "lower", "upper", "0", "0.891"]
+    assert lines[0] == "Posterior, 3 features"
+    assert lines[1].split() == ["share", "mean", "sd", "lower", "upper", "0", "0.891"]
     assert len({len(line) for line in (lines[1], *lines[3:])}) == 1
     assert text(GLOBAL).isascii() and text(GLOBAL) == repr(GLOBAL)
     frame = GLOBAL.to_frame().loc[["age", "pay", "sex"]]
@@ -83,6 +85,13 @@ def test_text_is_aligned_and_to_scale():
         cell = r[["lower", "mean", "upper"]] / frame["upper"].max() * (len(bar) - 1)
         drawn = [bar.index(bar.strip()[0]), bar.index("o"), len(bar.rstrip()) - 1]
         assert np.allclose(drawn, cell, atol=0.51)
+
+
+def test_the_order_is_that_of_the_means():
+    wide = Posterior([4.0, 3.5, 1.0], ["a", "b", "c"], null=[3.9, 0.0, 0.0])
+    assert [line.split()[:3] for line in text(wide).splitlines()[3:]] == [
+        ["a", "0.022", "0.471"], ["b", "0.761", "0.412"], ["c", "0.217", "0.118"]]
+    assert _Table(html(wide)).cells[7::6] == ["a", "b", "c"]
 
 
 def test_small_importances_keep_two_digits():

@@ -11,7 +11,7 @@ from bifkit.elbo import elbo, expected_log_likelihood, log_likelihood, soft_targ
 from bifkit.gates import gate
 from bifkit.presets import PRESETS, Settings
 
-PAPER = PRESETS["paper"]
+PAPER, RANK = PRESETS["paper"], PRESETS["rank"].for_width(5)
 
 
 def _problem(rows=6, features=4, classes=3, seed=0):
@@ -113,6 +113,41 @@ def test_sampling_agrees_with_the_moments_of_the_dirichlet():
     assert value.item() == pytest.approx(np.mean(expected), abs=0.01)
 
 
+# relative fidelity
+
+@pytest.mark.parametrize("likelihood", ["categorical", "regression"])
+def test_the_relative_objective_by_hand(likelihood):
+    """-log(0.01 - E) - w KL, with E over the same draws and both from torch.distributions."""
+    g, x, y, alpha = _problem(classes=3 if likelihood == "categorical" else 1)
+    y = y if likelihood == "categorical" else torch.randn(len(x))
+    s = PAPER.changed(fidelity="relative", draws=40)
+    torch.manual_seed(3)
+    value = elbo(g, x, y, alpha, s, kl_weight=0.3, likelihood=likelihood, scale=1.7)
+    torch.manual_seed(3)
+    seen = (Dirichlet(alpha).rsample((40,)) * x).flatten(0, 1)
+    if likelihood == "categorical":
+        surprise = -Categorical(logits=g(seen)).log_prob(y.repeat(40)).mean()
+    else:
+        at_best = Normal(0.0, 1.7).log_prob(torch.zeros(()))
+        surprise = (at_best - Normal(g(seen)[:, 0], 1.7).log_prob(y.repeat(40))).mean()
+    kl = kl_divergence(Dirichlet(alpha), Dirichlet(torch.full((4,), s.prior))).mean()
+    assert float(value) == pytest.approx(float(-torch.log(0.01 + surprise) - 0.3 * kl), rel=1e-4)
+
+
+def test_without_a_kl_relative_and_absolute_gradients_are_parallel():
+    """By the chain rule the first is the second over what is missing, 0.01 - E."""
+    g, x, y, alpha = _problem()
+    grads = {}
+    for fidelity in ("relative", "absolute"):
+        a = alpha.clone().requires_grad_(True)
+        torch.manual_seed(3)
+        value = elbo(g, x, y, a, PAPER.changed(fidelity=fidelity), kl_weight=0.0)
+        value.backward()
+        grads[fidelity] = a.grad
+    assert torch.allclose(grads["relative"] * (0.01 - value.detach()), grads["absolute"], rtol=1e-4, atol=1e-7)
+    assert (grads["absolute"] != 0).any()
+
+
 # what g sees
 
 class _Watch(nn.Module):
@@ -173,13 +208,13 @@ def test_every_gate_and_fill_has_a_finite_gradient_over_the_whole_range(gate, fi
     g, x, y, _ = _problem(rows=64, features=5)
     torch.manual_seed(0)
     alpha = torch.exp(torch.empty(64, 5).uniform_(np.log(1e-3), np.log(1e4))).requires_grad_(True)
-    value = elbo(g, x, y, alpha, Settings(gate=gate, fill=fill, draws=5), kl_weight=0.1, mean=x.mean(0))
+    value = elbo(g, x, y, alpha, Settings(gate=gate, fill=fill, draws=5, prior=0.1), kl_weight=0.1, mean=x.mean(0))
     value.backward()
     assert torch.isfinite(value) and torch.isfinite(alpha.grad).all() and (alpha.grad != 0).any()
 
 
-@pytest.mark.parametrize("settings", [PRESETS["rank"], PRESETS["rank"].changed(draws=3, fill="mean"), PRESETS["few"],
-                                      PAPER, PAPER.changed(point_estimate=True)])
+@pytest.mark.parametrize("settings", [RANK, RANK.changed(draws=3, fill="mean"), RANK.changed(fidelity="absolute"),
+                                      PRESETS["few"], PAPER, PAPER.changed(point_estimate=True)])
 @pytest.mark.parametrize("one_for_all", [False, True])
 def test_value_and_gradient_are_those_of_the_definition(settings, one_for_all):
     g, x, y, alpha = _problem(rows=30, features=5)
@@ -191,7 +226,8 @@ def test_value_and_gradient_are_those_of_the_definition(settings, one_for_all):
             value = elbo(g, x, y, a, settings, kl_weight=0.2, mean=x.mean(0))
         else:
             kl = kl_divergence(Dirichlet(a), Dirichlet(torch.full_like(a, settings.prior))).mean()
-            value = _plainly(g, x, y, a, settings) - 0.2 * kl
+            value = _plainly(g, x, y, a, settings)
+            value = (-torch.log(0.01 - value) if settings.fidelity == "relative" else value) - 0.2 * kl
         value.backward()
         found.append((value.item(), a.grad))
     assert found[0][0] == pytest.approx(found[1][0], rel=1e-5)

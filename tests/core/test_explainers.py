@@ -56,6 +56,23 @@ def test_the_kl_is_weighed_as_stated(kind, weight, expected, monkeypatch):
     assert np.allclose([w for w, _ in seen], expected)
 
 
+@pytest.mark.parametrize("kind, settings, steps", [
+    (GlobalBIF, {"epochs": 150}, 2000),  # 20 batches per epoch, 3000 steps
+    (GlobalBIF, {"epochs": 150, "min_steps": 2100}, 2100), (GlobalBIF, {"epochs": 2, "min_steps": 30}, 40),
+    (GlobalBIF, {"epochs": 101, "preset": "paper", "draws": 1}, 2020),  # as printed: no cap
+    (LocalBIF, {"epochs": 101, "hidden": 2}, 2020),
+])
+def test_a_global_fit_takes_at_most_2000_steps(kind, settings, steps, monkeypatch):
+    def counted(network, *args, steps, **kw):
+        return np.zeros(steps), []
+
+    monkeypatch.setattr("bifkit.explainers.maximise", counted)  # the number is what matters here
+    settings = {"min_steps": 10, "batch_size": 20} | settings
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert kind(_one_logit(), likelihood="binary", **settings).fit(X, Y).diagnostics_.steps == steps
+
+
 def test_every_epoch_visits_rows_at_most_once_and_steps_add_up(monkeypatch):
     batches, true = [], training.elbo
     monkeypatch.setattr(training, "elbo",

@@ -83,11 +83,15 @@ def test_fills_by_hand():
 def test_presets_are_the_documented_ones():
     assert list(PRESETS) == ["rank", "few", "paper", "released"]
     shape = {n: (s.gate, s.fill, s.target, s.batch_norm) for n, s in PRESETS.items()}
-    assert shape == {"rank": ("saturating", "marginal", "soft", "frozen"), "few": ("top", "zero", "labels", "frozen"),
+    assert shape == {"rank": ("saturating", "marginal", "soft", "frozen"), "few": ("top", "mean", "labels", "frozen"),
                      "paper": ("simplex", "zero", "labels", "frozen"),
                      "released": ("simplex", "zero", "labels", "train")}
     paper, released = PRESETS["paper"], PRESETS["released"]
     assert (paper.draws, paper.kl_weight, released.kl_weight) == (20, "elbo", "1/batch")
+    price = {n: (s.fidelity, s.prior, s.global_steps) for n, s in PRESETS.items()}
+    assert price == {"rank": ("relative", "auto", 2000), "few": ("absolute", 0.1, 2000),
+                     "paper": ("absolute", 0.1, None), "released": ("absolute", 0.1, None)}
+    assert (PRESETS["rank"].kl_weight, PRESETS["few"].kl_weight) == ("auto", 0.01)
     for s in PRESETS.values():
         assert s.changed() == s  # each passes its own checks
 
@@ -101,12 +105,32 @@ def test_a_change_makes_a_copy_and_none_means_unchanged():
     assert preset("few", draws=np.int64(3)).draws == 3  # numpy's numbers are numbers
 
 
+def test_the_width_sets_prior_and_price():
+    at = {G: PRESETS["rank"].for_width(G) for G in (2, 11, 50, 1000)}
+    assert (at[11].prior, at[11].kl_weight) == (0.1, 0.009)
+    assert at[50].prior == pytest.approx(0.022) and at[50].kl_weight == pytest.approx(0.009 * (50 / 11) ** (1 / 5))
+    assert all(G * s.prior == pytest.approx(1.1) for G, s in at.items())  # what the prior claims does not grow
+    weights = [s.kl_weight for s in at.values()]
+    assert weights == sorted(weights) and np.log(weights[3] / weights[2]) / np.log(20) == pytest.approx(0.2)
+    assert at[50].changed() == at[50].for_width(7) == at[50]  # numbers pass the checks, and stay
+
+
+def test_a_users_own_number_stays_as_it_is():
+    s = preset("rank", prior=0.5).for_width(50)
+    assert s.prior == 0.5 and s.kl_weight == PRESETS["rank"].for_width(50).kl_weight
+    s = preset("rank", kl_weight=0).for_width(50)
+    assert s.kl_weight == 0 and s.prior == pytest.approx(0.022)
+    for name in ("few", "paper", "released"):
+        assert PRESETS[name].for_width(50) == PRESETS[name]
+    assert preset("few", prior="auto", kl_weight="auto").for_width(11).prior == 0.1
+
+
 @pytest.mark.parametrize("name, value", [
     ("gate", "soft"), ("fill", "noise"), ("target", "hard"), ("batch_norm", "eval"), ("kl_weight", "beta"),
     ("kl_weight", -1.0), ("kl_weight", float("nan")), ("kl_weight", float("inf")), ("draws", 0), ("draws", 2.5),
     ("epochs", -1), ("min_steps", 0), ("batch_size", 1), ("hidden", 0), ("restarts", 0), ("prior", 0.0),
     ("prior", -1.0), ("prior", float("nan")), ("prior", float("inf")), ("prior", "one"), ("lr", 0.0),
-    ("global_lr", "fast"),
+    ("global_lr", "fast"), ("fidelity", "exact"), ("global_steps", 0), ("global_steps", 2.5),
 ])
 def test_bad_values_are_refused_by_name(name, value):
     with pytest.raises(ValueError, match=name):

@@ -156,6 +156,72 @@ def test_a_group_of_calibrated_features():
     assert np.allclose(alike.sd, GLOBAL.calibrated(temperature=2.0).group([0, 0, 1, 1]).sd)
 
 
+# share: what a fit has added to the prior
+
+NULL = 0.5
+ADDED = np.array([[3.0, 0.0, 1.0, 0.0], [0.2, 0.6, 0.0, 1.2]])
+SHARED = Posterior(NULL + ADDED, NAMES, null=NULL)  # two rows
+
+
+def test_shares_are_of_what_is_above_null():
+    assert np.allclose(SHARED.share, ADDED / ADDED.sum(1, keepdims=True)) and np.allclose(SHARED.share.sum(1), 1)
+    assert (SHARED.share[ADDED == 0] == 0).all() and np.allclose(SHARED.mean[0], [3.5 / 6, 0.5 / 6, 1.5 / 6, 0.5 / 6])
+    assert np.array_equal(Posterior(GLOBAL.alpha).share, GLOBAL.mean)  # without a prior that is the mean
+    below = Posterior([0.1, 0.2, 4.5, 8.5], null=NULL).share
+    assert below[:2].tolist() == [0, 0] and np.allclose(below[2:], [1 / 3, 2 / 3])
+    nothing = Posterior([0.1, 0.3, 0.4, 0.2], null=NULL)
+    assert np.array_equal(nothing.share, nothing.mean)
+    each = Posterior([2.0, 3.0], null=[1.0, 0.0])
+    assert np.allclose(each.share, [0.25, 0.75])
+    assert np.array_equal(SHARED[1].share, SHARED.share[1]) and np.array_equal(SHARED[[1]].share[0], SHARED.share[1])
+    assert SHARED.effective_features == pytest.approx([np.exp(stats.entropy(row)) for row in ADDED])
+
+
+def test_frames_have_the_shares():
+    assert np.allclose(SHARED.to_frame(), SHARED.share)
+    frame = SHARED[0].to_frame()
+    assert frame.columns.tolist() == ["share", "mean", "sd", "lower", "upper"]
+    assert np.allclose(frame["share"], SHARED.share[0])
+
+
+def test_shares_add_up_in_groups():
+    grouped = SHARED.group({"person": ["age", "sex"]})
+    share = SHARED.share
+    assert np.allclose(grouped.share, np.c_[share[:, :2].sum(1), share[:, 2:]])
+    unused = Posterior([2.0, 0.1, 0.1, 0.1], NAMES, null=0.1).group({"rest": NAMES[1:]})
+    assert dict(zip(unused.feature_names, unused.share, strict=True)) == pytest.approx({"age": 1, "rest": 0}, abs=1e-12)
+    assert np.allclose(Posterior([2.0, 1.0, 1.0]).group([0, 0, 1]).share, [0.75, 0.25])
+
+
+@pytest.mark.parametrize("temperature", [4.0, 0.25, [0.1, 1.0, 3.0, 0.5]])
+def test_a_temperature_leaves_the_shares(temperature):
+    assert np.allclose(SHARED.calibrated(temperature=temperature).share, SHARED.share)
+
+
+def test_the_shares_of_a_summary_are_what_was_added_to_the_rows():
+    part = (ADDED / (NULL + ADDED).sum(1, keepdims=True)).mean(0)  # of the mean importance, net of the prior's part
+    whole = SHARED.to_global()
+    assert np.allclose(whole.share, part / part.sum()) and whole.share.sum() == pytest.approx(1)
+    for row in (0, 1):
+        equal = Posterior(np.tile(SHARED.alpha[row], (5, 1)), null=NULL).to_global()
+        assert np.allclose(equal.share, SHARED.share[row], atol=1e-12)
+    unused = Posterior([[2.0, 0.1, 0.5], [0.7, 0.1, 3.0]], null=0.1).to_global().share
+    assert unused[1] == pytest.approx(0, abs=1e-12) and unused[0] > 0 < unused[2]
+
+
+@pytest.mark.parametrize("null", [-0.1, np.inf, np.nan, [0.1, -1.0]])
+def test_a_null_that_is_none(null):
+    with pytest.raises(ValueError, match="null must be finite and not negative"):
+        Posterior([1.0, 2.0], null=null)
+
+
+@pytest.mark.parametrize("p", [SHARED, SHARED[0], SHARED.group([0, 0, 1, 1]), SHARED.calibrated(temperature=2.0)])
+def test_shares_survive_a_file(p, tmp_path):
+    p.save(tmp_path / "p.bif")
+    back = Posterior.load(tmp_path / "p.bif")
+    assert np.array_equal(back.null, p.null) and np.array_equal(back.share, p.share)
+
+
 # saving
 
 INDEXES = {

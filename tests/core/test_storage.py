@@ -64,6 +64,28 @@ def test_an_explainer_comes_back(kind, settings, tmp_path):
     assert back.history_ == fitted.history_ and back.likelihood_ == fitted.likelihood_
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_posterior_of_before_there_was_a_null(version, tmp_path):
+    meta = {"feature_names": ["a", "b"], "settings": {}}
+    (tmp_path / "p.bif").write_bytes(attack.signed({"alpha": np.array([3.0, 1.0])}, "Posterior", json.dumps(meta),
+                                                   version))
+    back = Posterior.load(tmp_path / "p.bif")
+    assert back.null == 0 and back.share.tolist() == back.mean.tolist() == [0.75, 0.25]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("name", ["GlobalBIF", "LocalBIF"])
+def test_an_explainer_of_before_there_was_a_fidelity(name, version, files, tmp_path):
+    """It was fitted with the absolute one; what is in the file stays as it is, and its explanations have shares."""
+    kind, meta, arrays = attack.content(files / name)
+    assert meta["settings"].pop("fidelity") == "relative" and meta["settings"].pop("global_steps") == 2000
+    (tmp_path / "e.bif").write_bytes(attack.signed(arrays, kind, json.dumps(meta), version))
+    back, now = CLASSES[name].load(tmp_path / "e.bif"), CLASSES[name].load(files / name)
+    assert (back.settings_.fidelity, now.settings_.fidelity) == ("absolute", "relative")
+    assert back.settings_.prior == now.settings_.prior == pytest.approx(1.1 / 4)
+    assert np.array_equal(back.explain(X).share, now.explain(X).share)
+
+
 @pytest.mark.parametrize("kind", [GlobalBIF, LocalBIF])
 def test_a_loaded_explainer_can_be_fitted_again_as_it_was(kind, tmp_path):
     fitted = _fitted(kind, prior=0.7, lr=0.02, batch_size=50, seed=9, groups={"pair": ["x1", "x3"]})
@@ -420,6 +442,8 @@ TWO = {"feature_names": ["a", "b"], "settings": {}, "index_name": None}
     ("Posterior", {"alpha": np.ones((3, 2))}), ("Posterior", {"alpha": np.ones(2)}), ("Posterior", {"index": None}),
     ("Posterior", {"index": np.arange(2.0)}), ("Posterior", {"index": np.arange(3)}), ("Posterior", {"x": np.ones(1)}),
     ("Posterior", {"temperature": np.array(2.0)}), ("Posterior", {"temperature": np.ones(3)}),
+    ("Posterior", {"null": np.ones(3)}), ("Posterior", {"null": np.array([0.1, -1.0])}),
+    ("Posterior", {"null": np.array([0.1, np.nan])}), ("Posterior", {"null": np.ones(2, np.float32)}),
     ("Posterior", {"index_ends": np.arange(2)}),
 ])
 def test_no_array_is_believed(name, change, files, tmp_path):

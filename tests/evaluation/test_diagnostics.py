@@ -108,6 +108,19 @@ def test_effective_features_is_the_exponential_of_scipys_entropy():
     assert found == pytest.approx(np.exp(entropy(alpha, axis=1)).mean())
 
 
+def test_effective_features_are_of_what_was_added_unless_that_is_chance():
+    null, rng = 0.1, np.random.default_rng(0)
+    added = rng.gamma(1.0, size=(20, 6)) + 0.1
+    found = effective_features(lambda x: torch.from_numpy(null + added), torch.zeros(20, 6), null)
+    assert found == pytest.approx(np.exp(entropy(added, axis=1)).mean())
+    chance = null * (1 + 0.01 * rng.normal(size=(20, 6)))  # the prior, give or take a hundredth of it
+    found = effective_features(lambda x: torch.from_numpy(chance), torch.zeros(20, 6), null)
+    assert found == pytest.approx(6, rel=1e-3)
+    sharp = np.full((20, 6), null)
+    sharp[:, 0] += 5.0
+    assert effective_features(lambda x: torch.from_numpy(sharp), torch.zeros(20, 6), null) == pytest.approx(1)
+
+
 def test_moved_is_the_total_variation_between_two_fifths():
     means = np.random.default_rng(0).dirichlet(np.ones(4), size=(20, 7))
     followed = [torch.from_numpy(m) for m in means]

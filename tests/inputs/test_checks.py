@@ -9,6 +9,7 @@ import pytest
 import torch
 from sklearn.ensemble import RandomForestClassifier
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from bifkit import GlobalBIF, LocalBIF
 from bifkit.inputs import checks
@@ -117,6 +118,56 @@ def test_bad_models(kind, case):
     bad, error, message = BAD_G[case]
     with pytest.raises(error, match=message):
         _fit(kind, bad)
+
+
+class _Linear(nn.Module):
+    """Two logits from a linear score of the inputs, plus whatever a function adds to it."""
+
+    def __init__(self, more=None, weight=(2.0, -1.0, 0.0)):
+        super().__init__()
+        self.weight, self.more = nn.Parameter(torch.tensor(weight)), more
+
+    def forward(self, x):
+        score = x @ self.weight + (0 if self.more is None else self.more(x))
+        return torch.stack([score, -score], 1)
+
+
+NO_GRADIENT = {
+    "an index": lambda x: torch.linspace(-1, 1, 9)[x[:, 2].clamp(-4, 4).long() + 4],
+    "a threshold": lambda x: torch.where(x[:, 2] < 0, -1.0, 1.0),
+    "rounded": lambda x: x[:, 2].round(),
+}
+
+
+@BOTH
+@pytest.mark.parametrize("batches", [False, True])
+@pytest.mark.parametrize("case", NO_GRADIENT)
+def test_inputs_that_g_uses_without_a_gradient_are_refused(kind, case, batches):
+    g, names = _Linear(NO_GRADIENT[case]), ["age", "pay", "city"]
+    start = "batch 1 of the DataLoader: " if batches else ""
+    rows = DataLoader(TensorDataset(torch.from_numpy(X), torch.from_numpy(Y)), batch_size=40) if batches else X
+    with pytest.raises(ValueError, match=rf"^{start}g uses city, but has no gradient for it .*bifkit\.distill\(g, X\)"):
+        _fit(kind, g, rows, None if batches else Y, feature_names=names)
+
+
+def test_all_inputs_without_a_gradient_are_named():
+    def more(x):
+        return x[:, 0].sign() + x[:, 2].round()
+
+    with pytest.raises(ValueError, match="g uses x0, x2, but has no gradient"):
+        _fit(GlobalBIF, _Linear(more, weight=(0.0, 1.0, 0.0)))
+
+
+@BOTH
+@pytest.mark.parametrize("g", [
+    _Linear(),  # antisymmetric logits, w x and -w x, whose sum has no gradient; x2 is not used
+    _Linear(lambda x: x[:, 2].relu()), _Linear(lambda x: 0.001 * x[:, 2]), _Linear(lambda x: x[:, 2] * (x[:, 2] > 1)),
+    _Linear(lambda x: 0 * x[:, 2].round()),
+])
+def test_antisymmetric_logits_and_unused_columns_are_not_refused(kind, g):
+    batches = DataLoader(TensorDataset(torch.from_numpy(X)), batch_size=40)
+    for rows, y in ((X, Y), (batches, None)):
+        assert _fit(kind, g, rows, y).explain(X).feature_names == ["x0", "x1", "x2"]
 
 
 BAD_SETTINGS = [

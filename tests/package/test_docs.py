@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from bifkit import LocalBIF, gates, plots, presets
+from bifkit import LocalBIF, Posterior, gates, plots, presets
 from experiments.runner import paths
 
 PAGE = (paths.root() / "docs" / "choosing_settings.md").read_text()
@@ -36,13 +36,28 @@ def test_every_knob_is_on_the_page_with_its_default():
     assert f"global {settings.global_lr}" in found["lr"]
 
 
+def test_the_rules_on_the_page_are_those_of_the_code():
+    s = presets.PRESETS["rank"]
+    assert f"stops after {s.global_steps} steps" in PAGE and f"takes {s.global_steps} steps at most" in PAGE
+    prior, factor, power = map(float, re.search(r"is ([\d.]+)/G each.*weighs ([\d.]+) \(G/11\)\^([\d.]+\d)", PAGE,
+                                                flags=re.S).groups())
+    for G in (2, 11, 300):
+        assert s.for_width(G).prior == pytest.approx(prior / G)
+        assert s.for_width(G).kl_weight == pytest.approx(factor * (G / 11) ** power)
+    prob = inspect.signature(Posterior.relevant).parameters["prob"].default
+    assert f"above `prob={prob}`" in PAGE
+    by_nats = ", ".join(f"`{name}`" for name, p in presets.PRESETS.items() if p.fidelity == "absolute")
+    assert by_nats.replace("`paper`, ", "`paper` and ") in " ".join(PAGE.split())
+    assert presets.PRESETS["few"].fill == "mean" and "`few` blanks with the mean" in PAGE
+
+
 @pytest.mark.parametrize("name", sorted(NOT_A_KNOB - {"self", "device", "feature_names", "model"}))
 def test_the_other_arguments_are_on_the_page_too(name):
     assert f"{name}=" in PAGE
 
 
 def test_gates_fills_targets_and_presets_are_named():
-    for word in (*gates.GATES, *gates.FILLS, *presets.TARGETS, *presets.PRESETS):
+    for word in (*gates.GATES, *gates.FILLS, *presets.TARGETS, *presets.FIDELITIES, *presets.PRESETS):
         assert f"`{word}`" in PAGE or f'"{word}"' in PAGE, word
 
 
