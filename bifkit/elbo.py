@@ -9,9 +9,9 @@ the data. Likelihoods: ``categorical`` (two or more logits), ``binary`` (one log
 scale is the target's own standard deviation, so that a unit of y does not change the balance with the KL).
 
 That is fidelity in nats, ``absolute``. Under ``relative`` fidelity the left term is -log of the mean surprise (minus
-the mean log-likelihood, plus a hundredth of a nat). It is the likelihood of surprises that are exponentially distributed
-with a scale that is learned along (for a regression: Gaussian errors with a learned variance), so that what an
-explanation gains counts in parts of what it still lacks, and the price of the KL falls with it.
+the mean log-likelihood, plus a hundredth of a nat). It is the likelihood of surprises that are exponentially
+distributed with a scale that is learned along (for a regression: Gaussian errors with a learned variance), so that what
+an explanation gains counts in parts of what it still lacks, and the price of the KL falls with it.
 """
 
 import torch

@@ -1,12 +1,13 @@
 """Many features, small effects, many rows: what the defaults do when nobody tells them anything (notebook 07).
 
-Five parts, one row per run:
+Six parts, one row per run:
 
     syn         Syn1-6 with useless columns up to 11, 50 and 200: MCC with each row's k given, by ``relevant()``'s own
                 number, and the realised share of false ones at a nominal 10 % (``relevant(prob=.9)``)
     ten         ten columns of 50, 200 and 1,000 matter, for every row
     regression  Syn3's sum with amplitude 100, whose weakest feature makes a thousandth of the variance
     share       a linear g that uses exactly five of D columns: the share that the others are given
+    threshold   Syn4's true rule with its switch as a step, which has no gradient: fit refuses it, ``distill`` stands in
     rows        200,000 rows: a global fit as it comes, and one of 25 passes over all rows
 
 ``g`` is the true rule, or a network trained on the data. With the true rule, what is false is the explainer's; a
@@ -20,7 +21,7 @@ import pandas as pd
 import torch
 from torch import nn
 
-from bifkit import GlobalBIF, LocalBIF
+from bifkit import GlobalBIF, LocalBIF, distill
 from bifkit.evaluation import mcc, mcc_of_masks
 from data_prep.seeding import derive, seed_all
 from data_prep.synthetic import NAMES, make_synthetic
@@ -43,11 +44,19 @@ def grid(profile="paper"):
     runs += [{"part": "ten", "dataset": "Ten", "width": w, "g": g} for w in TEN[:1 if small else 3]
              for g in ("true rule", "trained")]
     runs += [{"part": "regression", "dataset": "Sum", "width": 11, "g": g} for g in ("true rule", "trained")]
+    runs += [] if small else [{"part": "threshold", "dataset": "Syn4", "width": 11, "g": "step, distilled"}]
     runs += [{"part": "share", "dataset": "five of D", "width": w, "g": "true rule", "rows": 2000}
              for w in SHARE[:2 if small else 5]]
     many = [] if small else [{"part": "rows", "dataset": "five of D", "width": 50, "g": "true rule", "seed": 0,
                               "rows": 200_000}]
     return [{"rows": rows} | r | {"seed": s} for r in runs for s in seeds] + many
+
+
+def plain_grid(profile="paper"):
+    """How much hangs on our g: Syn3-6 with a g as anyone would train it (notebook 01)."""
+    names, seeds, rows = (("Syn4",), [0], 1500) if profile == "smoke" else (NAMES[2:], SEEDS, 10_000)
+    return [{"part": "syn", "dataset": n, "width": 11, "g": "plain", "seed": s, "rows": rows}
+            for n in names for s in seeds]
 
 
 def run(*, part, dataset, width, g, seed, rows=10_000):
@@ -99,10 +108,15 @@ def _answers(model, X):
 
 
 def _model(dataset, width, g, X, y, seed):
-    """The true rule, or the network of the synthetic study trained on these rows (a regression: in units of its sd)."""
+    """A stand-in, the true rule, a plain network, or that of the synthetic study (a regression: in units of its sd)."""
+    if g == "step, distilled":
+        return distill(TrueRule(dataset, switch=0), X, kind="logit", seed=derive(dataset, seed, "distill"))
     if g == "true rule":
         return Sum() if dataset == "Sum" else Ten() if dataset == "Ten" else TrueRule(dataset)
     seed_all(dataset, seed, "g")
+    if g == "plain":  # two layers of 64, Adam, no weight decay
+        return train(mlp([width, 64, 64, 2]), X, y, seed=derive(dataset, seed, "g"), lr=1e-3, weight_decay=0.0,
+                     schedule=None)
     if dataset == "Sum":
         target = ((y - y.mean()) / y.std()).astype(np.float32)[:, 0]
         return train(mlp([width, 100, 100, 1]), X, target, seed=derive(dataset, seed, "g"), epochs=40,
@@ -167,6 +181,10 @@ def findings(frame) -> list[str]:
     rates = false_ones(frame)
     lines = [f"false ones at a nominal {NOMINAL:.0%}, worst of {rates.loc[g].size} cells, {g}: "
              f"{rates.loc[g].max().max():.1f} %" for g in rates.index.levels[0]]
+    step = finished(frame).query("part == 'threshold'")
+    if len(step):
+        lines.append(f"Syn4's rule with a step for a switch, distilled: MCC x 100 {step['mcc'].mean():.1f} with k "
+                     f"given, {step['mcc_own'].mean():.1f} by our own number")
     many = finished(frame).query("part == 'rows'")
     for r in many.itertuples():
         lines.append(f"{r.rows:,} rows x {r.width}: {r.steps:.0f} steps instead of {r.steps_whole:.0f}, "

@@ -8,7 +8,7 @@ import pandas as pd
 import torch
 from torch import nn
 
-from bifkit.inputs.checks import warn
+from bifkit.inputs.checks import frozen, like, warn
 
 KINDS = ("probability", "logit", "label", "value")
 
@@ -18,8 +18,9 @@ def function_of(predict: Any, kind: str | None = None) -> tuple[Callable, str | 
 
     Parameters
     ----------
-    predict : estimator, method of one, or function of rows
-        Of an estimator the first of ``predict_proba``, ``decision_function`` and ``predict`` that it has.
+    predict : estimator, method of one, torch module, or function of rows
+        A module is asked for its outputs: ``kind`` says what they are. Of an estimator the first of ``predict_proba``,
+        ``decision_function`` and ``predict`` that it has.
     kind : {"probability", "logit", "label", "value"}, optional
         What it answers, if the caller knows.
 
@@ -32,8 +33,10 @@ def function_of(predict: Any, kind: str | None = None) -> tuple[Callable, str | 
     if kind is not None and kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {kind!r}")
     if isinstance(predict, nn.Module):
-        raise TypeError("a torch module has gradients: give it to GlobalBIF or LocalBIF as it is. (Where it has none, "
-                        "distill a function of rows that returns its probabilities.)")
+        if kind is None:
+            raise ValueError("a torch module that has gradients goes to GlobalBIF or LocalBIF as it is; to distill one "
+                             "that lacks some, say what it returns: kind='logit' or kind='value'")
+        return _of_module(predict), kind
     if not callable(predict) or hasattr(predict, "predict"):
         names = [n for n in ("predict_proba", "decision_function", "predict") if hasattr(predict, n)]
         if not names:
@@ -49,6 +52,16 @@ def function_of(predict: Any, kind: str | None = None) -> tuple[Callable, str | 
     by_name = {"predict_proba": "probability", "decision_function": "logit" if classifies else "value",
                "predict": "label" if classifies else "value"}
     return predict, by_name.get(getattr(predict, "__name__", ""))
+
+
+def _of_module(model: nn.Module) -> Callable:
+    """Return a torch module as a function of rows that leaves it as it was: to stand in for one without gradients."""
+    def outputs(rows: Any) -> np.ndarray:
+        x = torch.as_tensor(np.asarray(rows), dtype=torch.float32)
+        with frozen(model), torch.no_grad():
+            return model(x.to(like(model))).float().cpu().numpy()
+
+    return outputs
 
 
 def mixtures(rows: np.ndarray, n: int, width: int, rng: np.random.Generator) -> np.ndarray:

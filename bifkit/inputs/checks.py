@@ -182,7 +182,8 @@ def check_gradients(model: nn.Module, x: Tensor, shape: tuple[int, ...], names: 
     if used:
         which = ", ".join(used[:5]) + (", ..." if len(used) > 5 else "")
         raise ValueError(f"g uses {which}, but has no gradient for it (rounded, compared, an index inside?), and BIF "
-                         "would call it useless: explain bifkit.distill(g, X), a smooth stand-in that answers alike")
+                         "would call it useless: explain a smooth stand-in, bifkit.distill(g, X, kind='logit') (or "
+                         "kind='value' for a regression)")
 
 
 def check_y(y: Any, n: int, outputs: int, likelihood: str | None = None) -> tuple[str, Tensor | None]:

@@ -188,9 +188,10 @@ def distill(predict: Any, X: Any, *, kind: str | None = None, min_fidelity: floa
 
     Parameters
     ----------
-    predict : function of rows, or estimator
-        What to stand in for; of an estimator ``predict_proba``, else ``decision_function`` or ``predict``. It is called
-        with rows of X's own type, columns and dtypes.
+    predict : function of rows, estimator, or torch module
+        What to stand in for. A module is needed here only where it has no gradient (a threshold, an index inside), and
+        ``kind="logit"`` or ``"value"`` says what it returns; of an estimator ``predict_proba``, else
+        ``decision_function`` or ``predict``. It is called with rows of X's own type, columns and dtypes.
     X : DataFrame, array, tensor or list of rows
         At least 20 rows, as the model takes them.
     kind : {"probability", "logit", "label", "value"}, optional

@@ -5,26 +5,28 @@ from torch import nn
 
 PARTS = {"Syn4": ("Syn1", "Syn2"), "Syn5": ("Syn1", "Syn3"), "Syn6": ("Syn2", "Syn3")}
 COLUMNS = {"Syn1": [0, 1], "Syn2": [2, 3, 4, 5], "Syn3": [6, 7, 8, 9]}  # inside Syn4-6; alone they stand first
-SWITCH = 0.1  # width of the switch X11: a step has no gradient
+SWITCH = 0.1  # width of the switch X11
 
 
 class TrueRule(nn.Module):
     """Logits (B, 2) whose first is log r of the set as run (``data_prep.synthetic``), the second 0.
 
-    Where X11 chooses between two rules, a sigmoid of width ``SWITCH`` passes from one to the other.
+    Where X11 chooses between two rules, a sigmoid of width ``switch`` passes from one to the other; 0 is a step, for
+    which there is no gradient.
 
     >>> TrueRule("Syn1")(torch.tensor([[2.0, 3.0, 0.0]])).tolist()
     [[6.0, 0.0]]
     """
 
-    def __init__(self, name):
+    def __init__(self, name, switch=SWITCH):
         super().__init__()
-        self.name = name
+        self.name, self.switch = name, switch
 
     def forward(self, x):
         if self.name in PARTS:
             first, second = (_log_ratio(part, x[:, COLUMNS[part]], 10.0) for part in PARTS[self.name])
-            value = torch.lerp(first, second, torch.sigmoid(x[:, 10] / SWITCH))
+            value = torch.lerp(first, second, torch.sigmoid(x[:, 10] / self.switch)) if self.switch else \
+                torch.where(x[:, 10] < 0, first, second)
         else:
             value = _log_ratio(self.name, x[:, :len(COLUMNS[self.name])], 100.0)
         return torch.stack([value, torch.zeros_like(value)], 1)

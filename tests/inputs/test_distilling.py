@@ -200,6 +200,17 @@ def test_a_seed_repeats_and_nothing_else_moves():
     assert np.array_equal(np.random.get_state()[1], states[1])
 
 
+def test_a_module_without_gradients_is_asked_like_a_function_and_left_as_it_was():
+    class Step(nn.Module):
+        def forward(self, x):
+            return torch.stack([torch.zeros(len(x)), torch.where(x[:, 0] < x[:, 1], -3.0, 3.0)], 1)
+
+    step = Step().train()
+    g = distill(step, X, kind="logit", **FAST)
+    same = distill(lambda r: step(torch.tensor(r, dtype=torch.float32)), X, kind="logit", **FAST)
+    assert step.training and all(torch.equal(a, b) for a, b in zip(g.parameters(), same.parameters(), strict=True))
+
+
 def test_weights_travel(wine, tmp_path):
     torch.save(wine.state_dict(), tmp_path / "g.pt")
     again = Distilled(13, 3)
@@ -210,7 +221,7 @@ def test_weights_travel(wine, tmp_path):
 
 
 @pytest.mark.parametrize("predict, x, options, message", [
-    (nn.Linear(4, 2), X, {}, "has gradients"),
+    (nn.Linear(4, 2), X, {}, "say what it returns: kind='logit' or kind='value'"),
     (3, X, {}, "a function of rows, or an estimator"),
     (soft, X, {"kind": "odds"}, "kind must be one of"),
     (soft, X[:19], {}, "at least 20"),

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 import torch
 
+from bifkit import LocalBIF
 from data_prep.synthetic import NAMES, log_ratio, make_synthetic
 from experiments import wide
 from experiments.models.rules import COLUMNS, PARTS, Sum, Ten, TrueRule
@@ -24,6 +25,13 @@ def test_far_from_the_switch_one_of_the_two_rules_decides(name):
         x[:, 10] = sign
         value = TrueRule(name)(torch.from_numpy(x))[:, 0].numpy()
         assert value == pytest.approx(log_ratio(part, x[:, COLUMNS[part]], mixed=True), abs=1e-12)
+
+
+def test_a_step_has_no_gradient_and_is_refused_by_name():
+    data = make_synthetic("Syn4", 100, rows=300)
+    names = data.feature_names
+    with pytest.raises(ValueError, match=r"g uses X11, .*distill"):
+        LocalBIF(TrueRule("Syn4", switch=0), feature_names=names, min_steps=1, epochs=1).fit(data.X_train)
 
 
 @pytest.mark.parametrize("name", NAMES)
