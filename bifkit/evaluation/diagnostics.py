@@ -23,7 +23,7 @@ ENOUGH = 100  # steps below which a curve is too short to judge
 RISEN = 0.15  # of the gain; 72 default fits, synthetic and real, had up to .13
 MOVED = 0.08  # 1000 steps and more stay below .075, also on real data; 300 that are far off are mostly above
 FLAT = 0.98  # of all features
-ADDED = 0.1  # of the prior's own weight: less is next to nothing. A KL of weight 100 leaves .05; rows of a good fit have 4
+ADDED = 0.1  # of the prior's weight: less is next to nothing. A KL of weight 100 leaves .05, a good fit adds 4 and more
 
 
 class FitWarning(UserWarning):

@@ -146,7 +146,7 @@ def test_inputs_that_g_uses_without_a_gradient_are_refused(kind, case, batches):
     g, names = _Linear(NO_GRADIENT[case]), ["age", "pay", "city"]
     start = "batch 1 of the DataLoader: " if batches else ""
     rows = DataLoader(TensorDataset(torch.from_numpy(X), torch.from_numpy(Y)), batch_size=40) if batches else X
-    with pytest.raises(ValueError, match=rf"^{start}g uses city, but has no gradient for it .*bifkit\.distill\(g, X\)"):
+    with pytest.raises(ValueError, match=rf"^{start}g uses city, but has no gradient for it .*bifkit\.distill\(g, X"):
         _fit(kind, g, rows, None if batches else Y, feature_names=names)
 
 
