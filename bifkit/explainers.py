@@ -24,7 +24,7 @@ from bifkit.evaluation import Diagnostics, diagnose
 from bifkit.networks import GlobalAlpha, ImportanceNetwork
 from bifkit.posterior import Posterior
 from bifkit.presets import PRESETS, Settings, preset
-from bifkit.training import adamw, derive_seed, learning_copy, maximise, verbosity
+from bifkit.training import adamw, derive_seed, learning_copy, maximise, seeded, verbosity
 
 log = logging.getLogger(__name__)
 FOLLOWED = 10**6  # importances that a fit follows: those of a thousand rows, of fewer where a row has many
@@ -133,9 +133,7 @@ class _BIF(BaseEstimator):
             delattr(self, name)  # a fit that fails leaves no mixture of old and new
         s, started = self._settings(), time.perf_counter()
         device = inputs.check_model(self.model, self.device)
-        gpus = range(torch.cuda.device_count())
-        with verbosity(self.verbose), inputs.frozen(self.model), torch.random.fork_rng(gpus), torch.enable_grad():
-            torch.manual_seed(derive_seed(type(self).__name__, self.seed))  # a loader that shuffles repeats itself
+        with verbosity(self.verbose), seeded(type(self).__name__, self.seed), inputs.frozen(self.model):
             known = self.likelihood or getattr(self.model, "likelihood_", None)  # a stand-in knows what it stands for
             rows = inputs.source(X, y, self.model, device=device, likelihood=known, groups=self.groups,
                                  feature_names=self.feature_names, batch_size=s.batch_size)
@@ -152,8 +150,6 @@ class _BIF(BaseEstimator):
             fits = [self._fit_once(rows, s, probe, r, c) for c in self.classes_ or [None] for r in range(s.restarts)]
             self.history_ = [[float(part.mean()) for part in np.array_split(c, min(20, len(c)))] for _, c, _ in fits]
             self.elbo_ = float(np.mean([h[-1] for h in self.history_]))
-            if not np.isfinite(self.elbo_):
-                raise FloatingPointError("the fit diverged: try a smaller lr, or check the scale of g's outputs")
             self.diagnostics_ = diagnose(fits, probe, len(self.group_names_), null=s.prior + FLOOR)
             self.networks_ = [network for network, *_ in fits]
             log.info("%s: done in %.1f s, ELBO %.4f, %.1f effective features", type(self).__name__,
@@ -185,17 +181,20 @@ class _BIF(BaseEstimator):
         if class_number is not None:
             likelihood, g = "binary", lambda x: one_against_rest(whole(x), class_number)
         torch.manual_seed(derive_seed(type(self).__name__, self.seed, restart))
-        network = self._new_network(rows.width, s, rows).to(rows.mean.device).train()
+        network = self._new_network(rows.width, s, rows).to(rows.mean.device, torch.float32).train()
         steps = self._steps(s, rows)
         learned = [*network.parameters(), *(p for p in model.parameters() if p.requires_grad)]
         optimiser, schedule = self._optimiser(learned, s, steps)
-        curve, followed = maximise(
-            network, g, rows.batches(read, stream_of), s, steps=steps, optimiser=optimiser, schedule=schedule,
-            average=getattr(network, "theta", None), probe=probe, progress=self.progress,
-            name=type(self).__name__ + ("" if class_number is None else f" class {class_number}"),
-            kl_weight=self._kl_weight(s, rows), likelihood=likelihood, mean=rows.mean,
-            scale=rows.scale(s.target) if likelihood == "regression" else 1.0,
-            groups=None if self.groups is None else torch.as_tensor(self.groups_, device=rows.mean.device))
+        try:
+            curve, followed = maximise(
+                network, g, rows.batches(read, stream_of), s, steps=steps, optimiser=optimiser, schedule=schedule,
+                average=getattr(network, "theta", None), probe=probe, progress=self.progress,
+                name=type(self).__name__ + ("" if class_number is None else f" class {class_number}"),
+                kl_weight=self._kl_weight(s, rows), likelihood=likelihood, mean=rows.mean,
+                scale=rows.scale(s.target) if likelihood == "regression" else 1.0,
+                groups=None if self.groups is None else torch.as_tensor(self.groups_, device=rows.mean.device))
+        except FloatingPointError as error:
+            raise FloatingPointError(f"{error}: {inputs.why_not_finite(model, rows)}") from None
         return network.eval(), curve, followed
 
     def _steps(self, s, rows):
@@ -244,9 +243,9 @@ class _BIF(BaseEstimator):
         try:
             inputs.check_explainer(arrays, meta)
             self = cls(model, meta["preset"], seed=meta["seed"], image=meta["image"] and tuple(meta["image"]))
-            before = {"fidelity": "absolute"}  # what a file without it was fitted with
-            self.settings_ = preset(meta["preset"], **before | meta["settings"])
-            again = {k: v for k, v in meta["settings"].items() if k in self.get_params()}  # fit again as it was fitted
+            settings = {"fidelity": "absolute"} | meta["settings"]  # what a file without it was fitted with
+            self.settings_ = preset(meta["preset"], **settings)
+            again = {k: v for k, v in settings.items() if k in self.get_params()}  # fit again as it was fitted
             self.set_params(**again | {"lr": meta["settings"][self._lr_field], "groups": meta["groups"],
                                        "likelihood": meta["likelihood"]})
             self.feature_names_, self.group_names_ = meta["feature_names"], meta["group_names"]

@@ -15,7 +15,7 @@ from bifkit import inputs
 from bifkit.dirichlet import FLOOR
 from bifkit.elbo import elbo, one_against_rest, target_reader
 from bifkit.posterior import Posterior
-from bifkit.training import adamw, derive_seed
+from bifkit.training import adamw, seeded
 
 
 def refine(explainer, X, background, *, steps=150, draws=16, lr=0.05, rows=512):
@@ -53,9 +53,8 @@ def refine(explainer, X, background, *, steps=150, draws=16, lr=0.05, rows=512):
         raise TypeError("a global explanation has no rows to refine: fit a LocalBIF")
     device = inputs.check_model(explainer.model)
     x, pool = (inputs.check_X(a, width=explainer.n_features_in_)[0].to(device) for a in (X, background))
-    found, gpus = {}, range(torch.cuda.device_count())
-    with inputs.frozen(explainer.model), torch.random.fork_rng(gpus), torch.enable_grad():
-        torch.manual_seed(derive_seed("refine", explainer.seed))
+    found = {}
+    with seeded("refine", explainer.seed), inputs.frozen(explainer.model):
         for c, before in start.items() if isinstance(start, dict) else [(None, start)]:
             objective = _objective(explainer, pool, c, draws)
             alpha = [_climb(objective, x[i:i + rows], before.alpha[i:i + rows], steps, lr)

@@ -6,7 +6,9 @@ Copy ``maximise`` to try something new: it needs a network (rows to alpha), a fr
 import copy
 import hashlib
 import logging
+import math
 import sys
+import threading
 from contextlib import contextmanager
 
 import numpy as np
@@ -71,6 +73,8 @@ def maximise(network, g, batches, settings, *, steps, kl_weight, optimiser, sche
                 schedule.step()
 
             curve[step] = value.item()
+            if not math.isfinite(curve[step]):
+                raise FloatingPointError(f"the objective is {curve[step]} at step {step + 1} of {steps}")
             if average is not None and step >= tail:
                 total = total + average.detach()
             if (step + 1) * 20 // steps > step * 20 // steps:  # every twentieth of the way
@@ -127,6 +131,24 @@ def flush_denormals():
         yield
     finally:
         torch.set_flush_denormal(before)
+
+
+_ONE_AT_A_TIME = threading.RLock()
+
+
+@contextmanager
+def seeded(*keys):
+    """Inside, torch's generators start from a seed of their own and this thread is the only one in here.
+
+    torch has one generator per process and device, and ``Dirichlet.rsample`` takes no other: two fits at once would
+    draw from each other's stream, and set g's mode under each other's feet. A second one waits. Afterwards the
+    generators are as they were. Gradients are on and autocasting is off inside, whatever they were outside.
+    """
+    gpus = range(torch.cuda.device_count())
+    with _ONE_AT_A_TIME, torch.random.fork_rng(gpus), torch.inference_mode(False), torch.enable_grad(), \
+            torch.autocast("cuda" if gpus else "cpu", enabled=False):
+        torch.manual_seed(derive_seed(*keys))
+        yield
 
 
 def _bar(total, name, progress):

@@ -70,7 +70,7 @@ class Diagnostics:
         if self.flat:
             notes.append(f"the explanation is flat ({self.effective_features:.1f} effective features of "
                          f"{self.features}): g uses all of them alike, or hardly at all, or the KL weighs too much; "
-                         "look at the ELBO curve, try a smaller kl_weight=, or preset='few'")
+                         "look at the ELBO curve, try a smaller kl_weight=")
         return notes
 
 

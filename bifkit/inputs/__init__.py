@@ -14,6 +14,7 @@ from bifkit.inputs.checks import (
     predict_proba,
     view,
     warn,
+    why_not_finite,
 )
 from bifkit.inputs.distilling import Distilled, NotFaithful, distill
 from bifkit.inputs.groups import resolve_groups
@@ -22,4 +23,5 @@ from bifkit.inputs.stored import check_explainer, check_posterior, pack_index, s
 
 __all__ = ["Distilled", "NotFaithful", "check_X", "check_classes", "check_explainer", "check_model", "check_posterior",
            "distill", "frozen", "function_of", "is_loader", "like", "outputs", "pack_index", "predict_proba",
-           "resolve_groups", "rows_of", "source", "stored_networks", "unpack_index", "view", "warn"]
+           "resolve_groups", "rows_of", "source", "stored_networks", "unpack_index", "view", "warn",
+           "why_not_finite"]

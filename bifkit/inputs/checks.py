@@ -143,8 +143,9 @@ def _float32(X: Any) -> np.ndarray:
 def check_output(model: nn.Module, x: Tensor, shape: tuple[int, ...]) -> int:
     """Return the number of g's outputs, after one differentiable pass over a few rows (B, D) of ``shape`` each."""
     x = x[:4].clone().requires_grad_(True)
+    given = x * 1.0  # no leaf: a g that writes into it can be named
     try:
-        out = model(x.view(-1, *shape).to(like(model)))
+        out = model(given.view(-1, *shape).to(like(model)))
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
         reason = str(error).partition("\n")[0]
         raise ValueError(f"g cannot take rows of {int(np.prod(shape))} features ({reason}): "
@@ -152,11 +153,71 @@ def check_output(model: nn.Module, x: Tensor, shape: tuple[int, ...]) -> int:
     if not isinstance(out, Tensor) or out.ndim not in (1, 2) or len(out) != len(x):
         got = f"shape {tuple(out.shape)} for {len(x)} rows" if isinstance(out, Tensor) else type(out).__name__
         raise ValueError(f"g must return one tensor of logits or predictions, (rows, outputs); got {got}")
+    if not torch.equal(given, x):
+        raise ValueError("g writes into its input, so that the rows change as they are explained: let its forward "
+                         "begin with x = x.clone()")
     if not out.isfinite().all():
         raise ValueError("g returns NaN or infinite values: check its weights and the scale of X")
     if not out.requires_grad or torch.autograd.grad(out.sum(), x, allow_unused=True)[0] is None:
         raise ValueError("g's output does not depend differentiably on its input (a no_grad, argmax or detach inside?)")
+    _check_answers(view(model, shape), x.detach())
     return 1 if out.ndim == 1 else out.shape[1]
+
+
+@torch.no_grad()
+def _check_answers(g: Callable[[Tensor], Tensor], x: Tensor) -> None:
+    """Warn where an answer is not the same twice, or depends on the rows beside it."""
+    first = g(x)
+    tolerance = 1e-3 * float(first.abs().max()) + 1e-6
+    if float((g(x) - first).abs().max()) > tolerance:
+        warn("g answers the same rows differently twice (dropout that ignores eval(), random numbers or a state "
+             "inside?): what is explained is its answer on average, and less surely")
+    elif len(x) > 2 and float((g(x[:2]) - first[:2]).abs().max()) > tolerance:
+        warn("g's answer for a row depends on the rows beside it (batch statistics inside forward?): it is explained "
+             "as it answers in batches of other rows")
+
+
+def why_not_finite(model: nn.Module, rows: Any) -> str:
+    """Return a sentence on where NaN or infinity first appears, when g sees rows whose values are mixed."""
+    x = rows.some(1000)
+    mixed = x.clone()
+    for i in range(x.shape[1]):  # what a fit shows to g: values of other rows
+        mixed[:, i] = x[torch.randperm(len(x), device=x.device), i]
+    found: list[str] = []
+
+    def look(name: str) -> Callable:
+        def hook(module: nn.Module, inputs: Any, output: Any) -> None:
+            if not found and isinstance(output, Tensor) and not output.isfinite().all():
+                found.append(f"layer {name or type(module).__name__!r} ({type(module).__name__})")
+        return hook
+
+    hooks = [m.register_forward_hook(look(n)) for n, m in model.named_modules() if not list(m.children())]
+    try:
+        with torch.no_grad():
+            out = view(model, rows.shape)(mixed)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    bad = int((~out.isfinite()).any(1).sum())
+    if bad:
+        where = f", first in the output of {found[0]}" if found else ""
+        return (f"g returns NaN or infinity for {bad} of {len(x)} rows whose features are those of different rows"
+                f"{where}; a fit shows such rows to g: let it answer them (a log, a division, a root inside?)")
+    return ("g's outputs are finite, so it is its gradient that is not (a square root or a norm at 0?), or its outputs "
+            "or the steps (lr) are too large")
+
+
+NOT_AS_TRAINED = ("are X's columns scaled, and in their order, as for training? g's predictions are explained all the "
+                  "same")
+
+
+def warn_score(score: float, baseline: float, likelihood: str) -> None:
+    """Warn where g predicts the labels no better than a constant: most often X is not scaled as it was for training."""
+    if likelihood == "regression" and score < 0:
+        warn(f"g predicts y worse than its mean does (R^2 = {score:.2f}): {NOT_AS_TRAINED}")
+    elif likelihood != "regression" and score <= baseline and score < 1:
+        warn(f"g predicts y no better than the most frequent class does (accuracy {score:.3f} and {baseline:.3f}): "
+             f"{NOT_AS_TRAINED}")
 
 
 def check_gradients(model: nn.Module, x: Tensor, shape: tuple[int, ...], names: list[str]) -> None:
@@ -172,7 +233,8 @@ def check_gradients(model: nn.Module, x: Tensor, shape: tuple[int, ...], names: 
         mix = torch.randn(out.shape, generator=fixed).to(out.device)  # a plain sum of logits may cancel
         grad = torch.autograd.grad((out * mix).sum(), inputs)[0]
     order, used = torch.randperm(len(x), generator=fixed).to(x.device), []
-    tolerance = 1e-5 * float(out.detach().abs().max())
+    with torch.no_grad():  # a g that answers differently twice does not use a column more for it
+        tolerance = 1e-5 * float(out.abs().max()) + 10 * float((g(x) - out).abs().max())
     for i in (grad == 0).all(0).nonzero().flatten().tolist():
         swapped = x.clone()
         swapped[:, i] = x[order, i]
@@ -320,6 +382,8 @@ def frozen(model: nn.Module) -> Iterator[nn.Module]:
     """
     modes = [(m, m.training) for m in model.modules()]
     grads = [(p, p.requires_grad) for p in model.parameters()]
+    buffers = [(b, b.clone()) for b in model.buffers()]  # a g may count its calls or keep statistics
+    counters = [(m, k, v) for m in model.modules() for k, v in vars(m).items() if isinstance(v, int | float | str)]
     try:
         model.eval()
         for p, _ in grads:
@@ -330,6 +394,12 @@ def frozen(model: nn.Module) -> Iterator[nn.Module]:
             m.training = mode
         for p, flag in grads:
             p.requires_grad_(flag)
+        with torch.no_grad():
+            for b, before in buffers:
+                b.copy_(before)
+        for m, name, value in counters:
+            if vars(m).get(name) != value:
+                vars(m)[name] = value
 
 
 @torch.no_grad()

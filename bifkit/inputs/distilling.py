@@ -25,7 +25,7 @@ from torch.nn import functional as F
 
 from bifkit.inputs.answers import ask, function_of, gather, kind_of, mixtures, targets
 from bifkit.inputs.checks import check_X, outputs, warn
-from bifkit.training import derive_seed
+from bifkit.training import derive_seed, seeded
 
 
 class NotFaithful(ValueError):
@@ -245,8 +245,7 @@ def distill(predict: Any, X: Any, *, kind: str | None = None, min_fidelity: floa
     p, classify, spread = torch.from_numpy(known.astype(np.float32)), kind != "value", float(known[:n].var(0).sum())
     x = torch.cat([values, values[mixed, np.arange(width)]])
     kinds = [torch.from_numpy(k) for k in (train, np.arange(n, n + queries)) if len(k)]
-    with torch.random.fork_rng(range(torch.cuda.device_count())), torch.enable_grad():
-        torch.manual_seed(derive_seed("distill", seed))
+    with seeded("distill", seed):
         g = Distilled(width, p.shape[1], hidden=hidden, bins=bins).learn_units(values[train])
         if not classify:
             g.shift.copy_(p[train].mean(0))

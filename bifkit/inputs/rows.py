@@ -191,7 +191,14 @@ class InMemory(Rows):
         self.mean, self.sd = self.X.mean(0), self.X.std(0, unbiased=False)
         self.whole = checks.outputs(checks.view(model, self.shape), self.X)  # (N, C): what g says of the whole rows
         checks.warn_probabilities(self.whole, self.likelihood)
+        if not self.whole.isfinite().all():
+            bad = (~self.whole.isfinite()).any(1).nonzero().flatten().tolist()
+            raise ValueError(f"g returns NaN or infinity for {len(bad)} of {self.n} rows, the first at position "
+                             f"{bad[0]}: look at its values, or leave such rows out")
         self.score = None if labels is None else score(self.whole, labels, self.likelihood)
+        if labels is not None and self.score is not None:
+            most = 0.0 if self.likelihood == "regression" else float(labels.bincount().max()) / self.n
+            checks.warn_score(self.score, most, self.likelihood)
 
     def batches(self, read: Read, g: Model | None = None) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield (x, target) for ever, with the rows in a new random order each epoch.
@@ -224,7 +231,7 @@ class Streamed(Rows):
         self.g: Model | None = None  # known from the first batch on, as are shape, width, names, outputs, labelled
         self.n = self.size = self.per_epoch = zero_rows = 0
         inputs, self.soft, self.labels = Moments(), Moments(), Moments()
-        first, error, probable = [], 0.0, True
+        first, error, probable, counts = [], 0.0, True, np.zeros(0, dtype=np.int64)
         for number, batch in enumerate(loader, 1):
             with _naming(number):
                 x, labels, out = self._checked(batch, likelihood)
@@ -237,6 +244,9 @@ class Streamed(Rows):
                 error += float(gap.square().sum() if quantity else gap.count_nonzero())
                 if quantity:
                     self.labels.add(labels.unsqueeze(1))
+                else:
+                    here = torch.bincount(labels.cpu(), minlength=len(counts)).numpy()
+                    counts = here + np.pad(counts, (0, len(here) - len(counts)))
             if self.n < 1000:
                 first.append(x[:1000 - self.n].clone())
             zero_rows += int((x == 0).all(1).sum())
@@ -252,6 +262,8 @@ class Streamed(Rows):
         checks.warn_odd_counts(self.names, np.flatnonzero(inputs.low == inputs.high).tolist(), [], zero_rows)
         if probable:
             checks.warn_probabilities(out, self.likelihood)
+        if self.score is not None:
+            checks.warn_score(self.score, max(counts, default=0) / self.n, self.likelihood)
 
     def _checked(self, batch: Any, likelihood: str | None) -> tuple[Tensor, Tensor | None, Tensor]:
         """(rows, labels, g's outputs) of a batch, each checked; the first batch says how the others must be."""
@@ -269,7 +281,10 @@ class Streamed(Rows):
         self.likelihood, labels = checks.check_y(y, len(x), self.outputs, likelihood)
         x = x.to(self.device)
         with torch.no_grad():
-            return x, None if labels is None else labels.to(self.device), self.g(x)
+            out = self.g(x)
+        if not out.isfinite().all():
+            raise ValueError(f"g returns NaN or infinity for {int((~out.isfinite()).any(1).sum())} of {len(x)} rows")
+        return x, None if labels is None else labels.to(self.device), out
 
     def _score(self, error: float) -> float:
         """Accuracy from the number of wrong rows, or R^2 from the sum of squared errors."""

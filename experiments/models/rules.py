@@ -23,6 +23,7 @@ class TrueRule(nn.Module):
         self.name, self.switch = name, switch
 
     def forward(self, x):
+        """Logits (B, 2) of rows (B, D)."""
         if self.name in PARTS:
             first, second = (_log_ratio(part, x[:, COLUMNS[part]], 10.0) for part in PARTS[self.name])
             value = torch.lerp(first, second, torch.sigmoid(x[:, 10] / self.switch)) if self.switch else \
@@ -44,6 +45,7 @@ class Sum(nn.Module):
     """A regression: Syn3's sum with amplitude 100, (B, 1). Its weakest feature makes a thousandth of the variance."""
 
     def forward(self, x):
+        """Values (B, 1) of rows (B, D)."""
         return _log_ratio("Syn3", x[:, :4], 100.0).unsqueeze(1)
 
 
@@ -51,6 +53,7 @@ class Ten(nn.Module):
     """Two classes from the first ten columns: five enter as they are, with either sign, five by their square."""
 
     def forward(self, x):
+        """Logits (B, 2) of rows (B, D)."""
         sign = torch.tensor([1.0, -1.0, 1.0, -1.0, 1.0], device=x.device)
         value = x[:, :5] @ sign + 0.7 * (x[:, 5:10].square() - 1).sum(1)
         return torch.stack([torch.zeros_like(value), value], 1)

@@ -296,7 +296,7 @@ def test_restarts_are_averaged(kind):
 
 @BOTH
 def test_a_fit_that_diverges_says_so(kind):
-    with pytest.raises(FloatingPointError, match="the fit diverged"):
+    with pytest.raises(FloatingPointError, match="the objective is .*outputs are finite.*too large"):
         _bif(kind, _linear([[0, 1e30, 0, 0]]), "few", likelihood="regression").fit(X, Y * 1.0)
 
 

@@ -20,8 +20,11 @@ BOTH = pytest.mark.parametrize("kind", [GlobalBIF, LocalBIF])
 
 
 def _g(outputs=2, **kw):
+    """A linear g that predicts Y: its outputs rise with the first feature."""
     torch.manual_seed(0)
-    return nn.Linear(3, outputs, **kw)
+    g = nn.Linear(3, outputs, **kw)
+    g.weight.data[:, 0] = torch.linspace(-2, 2, outputs) if outputs > 1 else 2.0
+    return g
 
 
 def _fit(kind, model=None, X=X, y=Y, **kw):
@@ -329,7 +332,7 @@ def test_probabilities_give_exactly_one_warning(kind, end):
     outputs, last, advice = ENDS[end]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        _fit(kind, nn.Sequential(_g(outputs), last), restarts=2)
+        _fit(kind, nn.Sequential(_g(outputs), last), y=None, likelihood="binary" if outputs == 1 else None, restarts=2)
     assert len(caught) == 1 and caught[0].category is UserWarning and caught[0].filename == __file__
     assert re.search(f"g must return logits.*{advice}", str(caught[0].message))
 
