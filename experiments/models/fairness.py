@@ -255,7 +255,7 @@ def adversarial_train(X, y, Z, *, validation=None, lambdas=LAMBDAS, iterations=1
     sizes = (np.shape(X)[1], hidden, hidden, hidden, 1)
     f = mlp(sizes, dropout=dropout)
     train(f, X, y, epochs=pretrain_epochs, batch_size=pretrain_batch, lr=lr, weight_decay=0.0, schedule=None,
-          seed=seed)
+          seed=seed, min_steps=1)
     X, y = torch.as_tensor(np.asarray(X, np.float32)), torch.as_tensor(np.asarray(y, np.float32))
     columns = torch.as_tensor(np.stack([Z[name] for name in lambdas], 1).astype(np.float32))  # (N, A)
     weights = torch.tensor(list(lambdas.values()), dtype=torch.float32)
@@ -297,4 +297,4 @@ def unconstrained(X, y, *, hidden=32, dropout=0.2, epochs=20, batch_size=128, lr
     seed_all("unconstrained", seed)
     model = mlp([np.shape(X)[1], hidden, hidden, hidden, 1], dropout=dropout)
     return freeze(train(model, X, y, epochs=epochs, batch_size=batch_size, lr=lr, weight_decay=0.0, schedule=None,
-                        seed=derive("unconstrained", seed)))
+                        seed=derive("unconstrained", seed), min_steps=1))
