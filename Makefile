@@ -37,7 +37,7 @@ NEEDS_09 = none
 comma := ,
 DATA = $(filter-out none,$(if $(ONLY),$(sort $(foreach n,$(subst $(comma), ,$(ONLY)),$(or $(NEEDS_$n),all))),all))
 
-.PHONY: help setup reproduce test check lint unit nbval smoke lab figures notebooks data scoreboard bench clean FORCE
+.PHONY: help setup reproduce test check lint unit nbval smoke lab figures notebooks data scoreboard bench attack clean FORCE
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -133,6 +133,9 @@ scoreboard: $(READY) ## the paper's numbers beside ours
 
 bench: $(READY) ## speed and scale beside the published setting and other explainers; keep the machine quiet
 	@$(ONE_THREAD) $(PY) -m experiments.bench
+
+attack: $(READY) ## 4,000 damaged and forged files against save and load (slow)
+	@$(ONE_THREAD) $(PY) -m tests.attack.files --mutations 4000
 
 clean: ## remove scratch files (build/, caches); .venv, data/ and results/ stay
 	@rm -rf build .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis *.egg-info
