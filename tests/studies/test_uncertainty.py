@@ -131,12 +131,12 @@ def test_choice_is_made_on_other_seeds_and_without_the_truth():
     assert table["gain"] == pytest.approx(4.5) and table["its error"] == pytest.approx(0.5)
 
 
-def test_after_calibration_the_80_percent_interval_covers_80_within_its_error_on_each_set(stored):
+@pytest.mark.xfail(reason="Syn5 covers 74.5 +- 3.5 % in the stored runs; the other five are inside", strict=True)
+def test_after_calibration_the_80_percent_interval_covers_75_to_85_on_each_set(stored):
     measures = uncertainty.as_fitted, uncertainty.calibrated
     before, after = (uncertainty.coverage_table(stored[0], m, levels=(0.8,))["80%"] for m in measures)
     assert list(after.index) == list(uncertainty.NAMES) and (before["all"] > 95).all()
-    error = uncertainty.errors(stored[0], uncertainty.calibrated)["all"]  # by jackknife, 2 to 4 points
-    assert ((after["all"] - 80).abs() < 2 * error + 1).all() and (error < 5).all(), (after["all"], error)
+    assert after["all"].between(75, 85).all(), after["all"]
 
 
 def test_what_rejection_is_worth_is_as_claimed(stored):
