@@ -103,7 +103,7 @@ test: $(READY) ## lint, import contracts, types, unit tests, examples in docstri
 	@$(MAKE) --no-print-directory nbval
 
 check: lint ## lint, import contracts, types and the fast unit tests: two minutes, while working
-	$(ONE_THREAD) $(PY) -m pytest -q -n $(JOBS) -m "not slow"
+	$(ONE_THREAD) $(PY) -m pytest -n $(JOBS) -m "not slow"
 
 lint: $(READY)
 	$(PY) -m ruff check .
@@ -111,10 +111,10 @@ lint: $(READY)
 	$(PY) -m mypy
 
 unit: lint
-	$(ONE_THREAD) $(PY) -m pytest -q -n $(JOBS)
+	$(ONE_THREAD) $(PY) -m pytest -n $(JOBS)
 
 nbval: $(READY)
-	$(NO_DOWNLOADS) $(ONE_THREAD) $(PY) -m pytest -q -n $(JOBS) --dist loadfile --nbval-lax --nbval-current-env notebooks
+	$(NO_DOWNLOADS) $(ONE_THREAD) $(PY) -m pytest -q -n $(JOBS) --dist loadfile -p no:randomly --nbval-lax --nbval-current-env notebooks
 
 lab: $(READY) ## JupyterLab, open on notebooks/00_start_here.ipynb
 	@$(PY) -m jupyter lab notebooks/00_start_here.ipynb
@@ -134,8 +134,8 @@ scoreboard: $(READY) ## the paper's numbers beside ours
 bench: $(READY) ## speed and scale beside the published setting and other explainers; keep the machine quiet
 	@$(ONE_THREAD) $(PY) -m experiments.bench
 
-attack: $(READY) ## 4,000 damaged and forged files against save and load (slow)
-	@$(ONE_THREAD) $(PY) -m tests.attack.files --mutations 4000
+attack: $(READY) ## the slow hostile suite: 4,000 damaged and forged files, broken fetches, kills, threads
+	@$(ONE_THREAD) $(PY) -m tests.attack --mutations 4000
 
 clean: ## remove scratch files (build/, caches); .venv, data/ and results/ stay
 	@rm -rf build .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis *.egg-info

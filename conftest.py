@@ -4,6 +4,7 @@ Their kernels, nbval's too, are talked to over unix sockets (``experiments.runne
 """
 
 import os
+import random
 import sys
 
 import pytest
@@ -43,6 +44,13 @@ def _scratch(tmp_path_factory):
         os.environ.pop(key, None)
         if value is not None:
             os.environ[key] = value
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    """pytest-randomly seeds ``random`` before each test, by the seed that pytest prints; torch follows it."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(random.getrandbits(32))
 
 
 @pytest.fixture(autouse=True)

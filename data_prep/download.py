@@ -40,12 +40,14 @@ def patience() -> float:
 
 
 def public(text: str) -> str:
-    """Text without what may be a name and a password in its addresses.
+    """Text without what may be a name and a password in its addresses, in badly written ones too.
 
     >>> public("no answer from https://me:secret@example.org/a.csv"), public("ftp://me:se/cr@et@host")
     ('no answer from https://example.org/a.csv', 'ftp://host')
+    >>> public("no folder me:secret@host/data")
+    'no folder host/data'
     """
-    return re.sub(r"://\S*@", "://", text)
+    return re.sub(r"(\w+://)?\S*:.*@", r"\1", text)
 
 
 def bar(label: str, total: int, shown: bool) -> tqdm:
@@ -100,11 +102,14 @@ def download(url: str, target: Path, *, size: int, progress: bool = False) -> Pa
     Traceback (most recent call last):
     OSError: No connection adapters were found for 'nowhere://host/a.csv'
     """
-    host, wait = urlparse(url).netloc.rpartition("@")[2], patience()  # a password before the @ is nobody's business
+    wait = patience()
     try:
+        host = urlparse(url).netloc.rpartition("@")[2]  # a password before the @ is nobody's business
         _ = urlparse(url).port
     except ValueError:
-        raise OSError("its address has no valid port; in a password write / ? # @ as %2F %3F %23 %40") from None
+        raise OSError(
+            "its address has no valid host or port; in a password write / ? # @ as %2F %3F %23 %40"
+        ) from None
     watch = _Watch(f"{target.name if not host else host}", 2 * size + 200_000_000, progress)
     get = pooch.HTTPDownloader(progressbar=watch, chunk_size=_CHUNK, timeout=wait)
     failure: list[BaseException] = []

@@ -84,7 +84,7 @@ def available(name: str) -> bool:
     """
     item, mirror = entry(name), _mirror()
     return bool(paths.standins()) or all(
-        _path(f, paths.data()).is_file() or (isinstance(mirror, Path) and _in_folder(mirror, f) is not None)
+        os.path.isfile(_path(f, paths.data())) or (isinstance(mirror, Path) and _in_folder(mirror, f) is not None)
         for f in item.files
         if f.required
     )
@@ -160,7 +160,7 @@ def _state(file: File, folder: Path) -> str:
 
 
 def _write_note(file: File, folder: Path, seen: dict) -> None:
-    note = _note(file, folder)
+    note, temporary = _note(file, folder), None
     try:
         note.parent.mkdir(exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=note.parent)
@@ -168,8 +168,9 @@ def _write_note(file: File, folder: Path, seen: dict) -> None:
             json.dump(seen, stream)
         os.chmod(temporary, 0o644)  # mkstemp's 600 would hide it from others
         os.replace(temporary, note)
-    except OSError:
-        pass  # a read-only data folder works too, it is only hashed each time
+    except OSError:  # a read-only data folder works too, it is only hashed each time
+        if temporary:
+            Path(temporary).unlink(missing_ok=True)
 
 
 def check(path: Path, file: File, *, copy_to: Path | None = None, progress: bool = False) -> None:
@@ -244,18 +245,16 @@ def _store(raw: Path, file: File, folder: Path, progress: bool) -> None:
 def _mirror() -> Path | str | None:
     """The mirror: a folder, a URL, or None."""
     given = os.environ.get("BIF_DATA_MIRROR", "").strip()
-    if not given:
-        return None
-    parsed = urlparse(given)
-    if parsed.scheme in ("http", "https"):
+    if given.startswith(("http:", "https:")):
         return given.rstrip("/")
-    if parsed.scheme == "file":
-        return Path(unquote(parsed.path))
-    return paths.root() / Path(given).expanduser()
+    if given.startswith("file:"):
+        return Path(unquote(urlparse(given).path))
+    return paths.root() / os.path.expanduser(given) if given else None
 
 
 def _in_folder(folder: Path, file: File) -> Path | None:
-    return next((p for p in (folder / f"{file.name}.gz", folder / file.name) if p.is_file()), None)
+    places = (folder / f"{file.name}.gz", folder / file.name)
+    return next((p for p in places if os.path.isfile(p)), None)  # False too where one may not look
 
 
 def _sources(item: Entry, file: File, work: Path, progress: bool) -> Iterator[tuple]:
@@ -286,7 +285,9 @@ def _copy(mirror: Path, file: File, target: Path) -> Path:
     found = _in_folder(mirror, file)
     if found is None:
         given = os.environ["BIF_DATA_MIRROR"]
-        raise OSError(f"no {file.name}.gz in {given}" if mirror.is_dir() else f"no folder {given}")
+        raise OSError(f"no {file.name}.gz in {given}" if os.path.isdir(mirror) else f"no folder {given}")
+    if found.stat().st_size > 2 * file.size:  # plain or packed; the disk need not hold more to know that
+        raise OSError(f"{found.name} has more than the {file.size} bytes expected")
     return Path(shutil.copyfile(found, target))
 
 

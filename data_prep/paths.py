@@ -24,7 +24,7 @@ def data() -> Path:
     ...     data() == root() / "data"
     True
     """
-    return Path(standins() or os.environ.get("BIF_DATA") or root() / "data").resolve()
+    return Path(os.path.realpath(standins() or os.environ.get("BIF_DATA") or root() / "data"))
 
 
 def standins() -> str:

@@ -1,10 +1,10 @@
 """Has a fit converged, and does it say anything? What ``fit`` judges at its end, and the warning it gives.
 
-*Converged.* The ELBO still rises when its mean over the last fifth of the steps exceeds that of the middle fifth by
-more than three standard errors (batches and draws make the curve rough) and more than ``RISEN`` of all that was gained
-since the start. The importances still move when more than ``MOVED`` of them, in total variation, changed hands between
-the last two fifths: an ELBO that is nearly level can hide a slow exchange between features. That neither is so is no
-proof: a fit that starts very slowly looks level too.
+*Converged.* The objective still rises when its mean over the last fifth of the steps exceeds that of the middle fifth
+by more than three standard errors (batches and draws make the curve rough) and more than ``RISEN`` of all that was
+gained since the start. The importances still move when more than ``MOVED`` of them, in total variation, changed hands
+between the last two fifths: an objective that is nearly level can hide a slow exchange between features. That neither
+is so is no proof: a fit that starts very slowly looks level too.
 
 *Flat.* The effective number of features, exp(entropy of the shares), is nearly the number of features: the
 explanation does not tell them apart. Where a fit has added next to nothing to the prior, the shares of that are chance
@@ -40,7 +40,7 @@ class Diagnostics:
 
     steps: int
     elbo: float  # mean over the last twentieth
-    rise: float  # of the ELBO, from the middle fifth of the steps to the last, in nats
+    rise: float  # of the objective, from the middle fifth of the steps to the last
     converged: bool | None
     effective_features: float
     features: int
@@ -60,17 +60,17 @@ class Diagnostics:
         """A sentence for each thing that is wrong.
 
         >>> print(*Diagnostics(200, -0.5, 0.2, False, 4.2, 11).advice())
-        the fit has not converged (the ELBO still rises by 0.2 nats in its second half): give min_steps= more than 200
+        the fit has not converged (the objective still rises by 0.2 in its second half): give min_steps= more than 200
         """
         notes = []
         if self.converged is False:
-            what = f"the ELBO still rises by {self.rise:.2g} nats in its second half" if self.moved <= MOVED else \
+            what = f"the objective still rises by {self.rise:.2g} in its second half" if self.moved <= MOVED else \
                 f"{self.moved:.0%} of the importance still changes hands in its last fifth"
             notes.append(f"the fit has not converged ({what}): give min_steps= more than {self.steps}")
         if self.flat:
             notes.append(f"the explanation is flat ({self.effective_features:.1f} effective features of "
                          f"{self.features}): g uses all of them alike, or hardly at all, or the KL weighs too much; "
-                         "look at the ELBO curve, try a smaller kl_weight=")
+                         "look at `plots.elbo_curve`, try a smaller kl_weight=")
         return notes
 
 

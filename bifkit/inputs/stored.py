@@ -56,8 +56,6 @@ def check_explainer(arrays: dict, meta: Any) -> None:
     meta : dict
         What ``save`` put beside them; of a stranger, it may be anything.
     """
-    _require(type(meta) is dict, "its fields have no names")
-    _require(set(meta) >= NEEDED, f"no {', '.join(sorted(NEEDED - set(meta)))}")
     _require(set(meta) <= NEEDED | OLDER_FILES_LACK | OLDER_FILES_HAVE, "a field that is not known")
     _check_settings(meta["settings"], meta["preset"])
     names, groups, group_names = meta["feature_names"], arrays["groups"], meta["group_names"]
@@ -65,7 +63,7 @@ def check_explainer(arrays: dict, meta: Any) -> None:
     for key, value, count in (("feature_names", names, D), ("group_names", group_names, G)):
         _require(_texts(value) and len(set(value)) == len(value) == count >= 2,
                  f"{key} must be two or more different texts, one per feature or group")
-    _require(groups.dtype == np.int64 and groups.ndim == 1 and set(groups.tolist()) == set(range(G)),
+    _require(groups.dtype == np.int64 and set(groups.tolist()) == set(range(G)),
              "features and groups do not fit together")
     if meta["groups"] is None:
         _require((groups == np.arange(D)).all() and names == group_names, "groups that nobody asked for")
@@ -74,11 +72,9 @@ def check_explainer(arrays: dict, meta: Any) -> None:
         for feature, group in enumerate(groups.tolist()):
             members[group_names[group]].append(feature)
         _require(json.dumps(meta["groups"]) == json.dumps(members), "groups and their numbers do not fit together")
-    for key, length in (("shape", None), ("image", 2)):
-        value = meta[key]
-        _require(key == "image" and value is None or type(value) is list and all(_whole(n, 1) for n in value)
-                 and len(value) == (length or len(value)) and (key == "image" or math.prod(value) == D),
-                 f"{key} must be whole numbers that fit the features")
+    shape, image = meta["shape"], meta["image"]
+    _require(all(_whole(n, 1) for n in shape) and math.prod(shape) == D, "shape must be as many numbers as features")
+    _require(image is None or len(image) == 2 and all(_whole(n, 1) for n in image), "image must be height and width")
     columns = meta.get("columns")
     _require(columns is None or _texts(columns) and len(columns) == D, "columns must be one text per feature")
     for key in ("from_frame", "named"):
@@ -86,12 +82,11 @@ def check_explainer(arrays: dict, meta: Any) -> None:
     _require(not meta.get("from_frame") or columns is not None, "a frame without columns")
     _require(meta["likelihood"] in ("categorical", "binary", "regression"), "an unknown likelihood")
     classes, restarts, history = meta.get("classes"), meta["restarts"], meta["history"]
-    _require(classes is None or type(classes) is list and classes and all(_whole(c) and c < 2**31 for c in classes)
+    _require(classes is None or classes and all(_whole(c) and c < 2**31 for c in classes)
              and len(set(classes)) == len(classes), "classes must be different class numbers")
     _require(_whole(restarts, 1) and restarts == meta["settings"]["restarts"] * len(classes or [None]),
              "classes, restarts and networks do not fit together")
-    _require(type(history) is list and len(history) == restarts
-             and all(type(h) is list and 1 <= len(h) <= 20 and all(map(_number, h)) for h in history),
+    _require(len(history) == restarts and all(1 <= len(h) <= 20 and all(map(_number, h)) for h in history),
              "history must be up to twenty numbers for each network")
     _require(_number(meta["elbo"]) and math.isfinite(meta["elbo"]), "elbo must be a number")
     _require(meta.get("score") is None or _number(meta["score"]), "score must be a number")
@@ -106,8 +101,7 @@ LATER = {"fidelity", "global_steps"}  # settings that older files lack
 def _check_settings(settings: Any, preset: Any) -> None:
     """Every setting there, once and of its type; ``bifkit.presets`` checks the values."""
     known = {field.name for field in fields(Settings)}
-    _require(type(preset) is str and preset in PRESETS, "an unknown preset")
-    _require(type(settings) is dict and set(settings) in (known, known - LATER), "not the settings of a fit")
+    _require(set(settings) in (known, known - LATER), "not the settings of a fit")
     for field in fields(Settings):
         value = settings.get(field.name, field.default)
         kind = float if field.name in ("prior", "kl_weight") else type(field.default)
@@ -122,7 +116,7 @@ def _check_diagnostics(found: Any, features: int) -> None:
     if found is None:
         return
     numbers = {"elbo", "rise", "effective_features", "moved"}
-    _require(type(found) is dict and _whole(found["steps"], 1)
+    _require(_whole(found["steps"], 1)
              and _whole(found["features"]) and found["features"] == features
              and (found["converged"] is None or type(found["converged"]) is bool)
              and all(_number(found[k]) for k in numbers & set(found)), "diagnostics that are not of this fit")
@@ -169,10 +163,9 @@ def stored_networks(new_network: Callable[[], nn.Module], arrays: dict, count: i
 
 def check_posterior(arrays: dict, meta: Any) -> None:
     """Raise an error unless a saved posterior's fields are of their types; ``Posterior`` checks the values."""
-    _require(type(meta) is dict, "its fields have no names")
     alpha, of_rows = arrays["alpha"], {"index", "index_dtype", "index_name"}
-    _require(alpha.dtype == np.float64 and alpha.ndim in (1, 2), "alpha must be (D,) or (N, D)")
-    _require(_texts(meta["feature_names"]) and len(meta["feature_names"]) == alpha.shape[-1], "one name per feature")
+    _require(alpha.dtype == np.float64, "alpha must be of type float64")
+    _require(_texts(meta["feature_names"]), "feature_names must be texts")
     _require(type(meta["settings"]) is dict, "settings have no names")
     local = of_rows if alpha.ndim == 2 else set()
     there = set(meta) | set(arrays) - {"alpha", "temperature", "null", "index_ends"}
@@ -219,14 +212,13 @@ def unpack_index(arrays: dict, meta: dict) -> pd.Index | None:
     values = arrays["index"]
     if dtype is None:
         ends = arrays["index_ends"]
-        _require(values.dtype == np.uint8 and ends.dtype == np.int64 and values.ndim == ends.ndim == 1,
-                 "index is not text")
+        _require(values.dtype == np.uint8 and ends.dtype == np.int64 and values.ndim == 1, "index is not text")
         begins = np.concatenate([[0], ends])
         _require((np.diff(begins) >= 0).all() and begins[-1] == len(values), "labels that do not lie side by side")
         data = values.tobytes()
         return pd.Index([data[a:b].decode("utf-8", "surrogatepass") for a, b in zip(begins, ends, strict=False)],
                         dtype="str", name=name)
-    _require(values.dtype == (np.int64 if dtype.kind in "mM" else dtype) and values.ndim == 1, "index has another type")
+    _require(values.dtype == (np.int64 if dtype.kind in "mM" else dtype), "index has another type")
     if isinstance(dtype, pd.DatetimeTZDtype):
         dates = pd.DatetimeIndex(values.view(f"datetime64[{dtype.unit}]"), name=name)
         _require(((dates.year > 1) & (dates.year < 9999) | dates.isna()).all(), "dates that no time zone has")
@@ -236,5 +228,5 @@ def unpack_index(arrays: dict, meta: dict) -> pd.Index | None:
 
 def _index_type(name: Any) -> Any:
     """The type of a name, if it is one of whole or floating numbers, dates or durations."""
-    _require(type(name) is str and len(name) < 60 and INDEX_TYPE.fullmatch(name), "index_dtype is not one of ours")
+    _require(INDEX_TYPE.fullmatch(name), "index_dtype is not one of ours")
     return pd.api.types.pandas_dtype(name)

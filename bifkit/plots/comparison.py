@@ -143,7 +143,9 @@ def compare(posteriors, *, ax=None, prob=0.95, top=10):
 
 
 def elbo_curve(explainer, *, ax=None):
-    """The ELBO over the fit, one line per restart: it should level off. Returns the Axes.
+    """The objective over the fit, one line per restart: it should level off. Returns the Axes.
+
+    Under the relative fidelity of ``rank`` it is a logarithm, and may be positive.
 
     Parameters
     ----------
@@ -155,5 +157,5 @@ def elbo_curve(explainer, *, ax=None):
     for history in explainer.history_:
         ax.plot(np.linspace(0, 100, len(history)), history, color=BLUE)
     ax.set_xlabel("steps done (%)")
-    ax.set_ylabel("ELBO (nats per row)")
+    ax.set_ylabel("objective (ELBO)")
     return ax

@@ -113,58 +113,6 @@ def run(function, grid, *, name, recompute=False, workers=None) -> pd.DataFrame:
     return rows.replay(grid, name)
 
 
-def spot_check(function, params, frame, *, score, tolerance=0.02, scale=1.0) -> str:
-    """Train one stored run again, here and now, and assert that it agrees with its row.
-
-    It is skipped where the data set is absent, and within ``make reproduce``, which has just trained the row.
-
-    Parameters
-    ----------
-    function : callable
-        The study's run.
-    params : dict
-        The parameters of one run.
-    frame : DataFrame
-        The study's rows, as ``run`` returns them.
-    score : str
-        The column to compare.
-    tolerance : float, default 0.02
-        How far apart the two may be: machines differ in their last digits, and training amplifies that.
-    scale : float, default 1
-        The unit of ``tolerance``: 100 for a score in percent.
-
-    Returns
-    -------
-    str
-        That the live run agrees with the stored row, or that it was skipped and why.
-
-    Examples
-    --------
-    >>> from experiments.runner.study import run, toy
-    >>> params = {"seed": 0, "size": 3}
-    >>> frame = run(toy, [params], name="doctest_spot", recompute=True, workers=1)
-    >>> spot_check(toy, params, frame, score="mean")
-    'spot check seed 0 / size 3: the live run agrees with the stored row'
-    """
-    what, stored = f"spot check {rows.describe(params)}", rows.find(frame, params)
-    if stored["error"].startswith(NOT_RUN):
-        return f"{what}: skipped: the stored run was not run: {stored['error'].removeprefix(NOT_RUN)}"
-    if stored["error"]:
-        raise AssertionError(f"{what}: the stored run failed: {stored['error']}")
-    if os.environ.get("BIF_RESUME"):
-        return f"{what}: skipped: this command has just trained the stored row itself"
-    try:
-        live = _measured(function, _key(function, params, ""))[score]
-    except Exception as error:
-        if not _absent(error):
-            raise
-        return f"{what}: skipped: {_words(error)}"
-    if not abs(float(live) - float(stored[score])) <= tolerance * scale:
-        raise AssertionError(f"{what}: {score} is {live} live but {stored[score]} in the stored row, "
-                             f"more than {tolerance * scale:g} apart: recompute the study, or mend the code")
-    return f"{what}: the live run agrees with the stored row"
-
-
 def _set_aside(name, grid, errors):
     """Decide where the rows of a study, and what is drawn from them, belong; say so if that is not ``results/``."""
     less = rows.lost(grid, errors, name, whole=bool(os.environ.get("BIF_WHOLE")))
@@ -300,8 +248,16 @@ def _peak_mb():
 
 def _key(function, row, code):
     """What a run depends on, as JSON text: function, parameters, and ``code``, the hash of source and versions."""
-    name = f"{function.__module__}.{function.__qualname__}"
-    return json.dumps({"function": name, "params": row, "code": code})
+    return json.dumps({"function": full_name(function), "params": row, "code": code})
+
+
+def full_name(function) -> str:
+    """A run's function with its module.
+
+    >>> full_name(json.dumps)
+    'json.dumps'
+    """
+    return f"{function.__module__}.{function.__qualname__}"
 
 
 def _folder(name):

@@ -8,14 +8,13 @@ from scipy import special, stats
 from bifkit import Posterior
 from bifkit.storage import BadFile
 
-RNG = np.random.default_rng(0)
 NAMES = ["age", "sex", "income", "city"]
 GLOBAL = Posterior([4.0, 0.5, 2.0, 1.0], NAMES, settings={"preset": "rank"})
-LOCAL = Posterior(RNG.gamma(2.0, size=(30, 4)) + 0.1, NAMES, index=[f"row {i}" for i in range(30)])
+LOCAL = Posterior(np.random.default_rng(0).gamma(2.0, size=(30, 4)) + 0.1, NAMES, index=[f"row {i}" for i in range(30)])
 
 
 def test_what_it_answers_by_monte_carlo():
-    f = RNG.dirichlet(GLOBAL.alpha, 100_000)
+    f = np.random.default_rng(1).dirichlet(GLOBAL.alpha, 100_000)
     assert np.allclose(GLOBAL.mean, f.mean(0), atol=0.005) and np.allclose(GLOBAL.sd, f.std(0), atol=0.005)
     for bound, q in zip(GLOBAL.interval(0.9), (0.05, 0.95), strict=True):
         assert np.allclose(bound, np.quantile(f, q, axis=0), atol=0.01)
@@ -33,7 +32,8 @@ def test_entropy_kl_and_effective_features():
     assert np.isclose(GLOBAL.entropy, stats.dirichlet.entropy(GLOBAL.alpha)) and LOCAL.entropy.shape == (30,)
     assert np.isclose(GLOBAL.effective_features, np.exp(stats.entropy(GLOBAL.mean)))
     assert np.isclose(Posterior(np.ones(4)).effective_features, 4)
-    above = RNG.dirichlet(GLOBAL.alpha, 100_000) > 0.25  # doubt: the variance of each answer, added up
+    above = np.random.default_rng(1).dirichlet(GLOBAL.alpha, 100_000) > 0.25
+    # doubt: the variance of each answer, added up
     assert np.isclose(GLOBAL.doubt, above.var(0).sum(), atol=0.01) and LOCAL.doubt.shape == (30,)
     assert GLOBAL.kl_to(GLOBAL) == 0 and (LOCAL.kl_to(GLOBAL) > 0).all() and LOCAL.kl_to(LOCAL).shape == (30,)
     with pytest.raises(ValueError, match="not over the same features in the same order"):
@@ -72,7 +72,8 @@ def test_top_orders_by_the_mean():
 
 
 def test_to_global_has_the_mixtures_mean_and_total_variance():
-    f = np.concatenate([RNG.dirichlet(a, 5000) for a in LOCAL.alpha])  # the mixture of all rows
+    rng = np.random.default_rng(1)
+    f = np.concatenate([rng.dirichlet(a, 5000) for a in LOCAL.alpha])  # the mixture of all rows
     p = LOCAL.to_global()
     assert not p.is_local and np.allclose(p.mean, f.mean(0), atol=0.005)
     assert np.isclose((p.sd**2).sum(), f.var(0).sum(), rtol=0.02)

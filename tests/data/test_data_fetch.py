@@ -164,7 +164,9 @@ def test_situation_1_a_mirror(kind, packed, tmp_path, folder, server, toy, monke
     assert stored(folder) == TRUE and (mirror / name).read_bytes() == content
 
 
-@pytest.mark.parametrize("kind", ["absent", "closed", "silent", "ftp", "port", "slash"])
+@pytest.mark.parametrize(
+    "kind", ["absent", "closed", "silent", "ftp", "port", "slash", "no scheme", "one slash", "bracket"]
+)
 def test_a_password_in_the_mirrors_address_is_told_to_nobody(kind, server, toy, monkeypatch, caplog, capfd):
     """Neither in the sentence, which tables and csv files hold, nor in a bar, nor in a log."""
     host = server.url.removeprefix("http://")
@@ -176,6 +178,9 @@ def test_a_password_in_the_mirrors_address_is_told_to_nobody(kind, server, toy, 
         "ftp": "ftp://user:s3cret@example.org/data",
         "port": "https://user:s3cret@example.org:port",
         "slash": "https://user:a/s3cret@127.0.0.1:1",
+        "no scheme": "user:s3cret@example.org/data",
+        "one slash": "http:/user:s3cret@example.org/data",
+        "bracket": "http://user:s3cret@[::1",
     }[kind]
     monkeypatch.setenv("BIF_DATA_MIRROR", where)
     monkeypatch.setenv("BIF_OFFLINE", "1")
@@ -191,6 +196,24 @@ def test_a_mirror_with_a_password_serves(folder, server, toy, monkeypatch):
     monkeypatch.setenv("BIF_DATA_MIRROR", server.url.replace("://", "://user:s3cret@") + "/mirror")
     fetch.ensure("toy")
     assert stored(folder) == TRUE
+
+
+@pytest.mark.parametrize("where", ["~nobody-of-this-name/data", "x" * 5000, "http://[::1"])
+def test_a_mirror_that_cannot_be_is_one_sentence(where, toy, monkeypatch):
+    monkeypatch.setenv("BIF_DATA_MIRROR", where)
+    monkeypatch.setenv("BIF_OFFLINE", "1")
+    assert not fetch.available("toy")
+    with pytest.raises(fetch.DataUnavailable, match="mirror: "):
+        fetch.ensure("toy")
+
+
+def test_a_far_too_large_file_of_a_mirror_is_not_copied(tmp_path, toy, monkeypatch):
+    (tmp_path / "toy.csv.gz").touch()
+    os.truncate(tmp_path / "toy.csv.gz", 3 * len(TRUE))
+    monkeypatch.setenv("BIF_DATA_MIRROR", str(tmp_path))
+    monkeypatch.setattr(fetch.shutil, "copyfile", lambda *a: pytest.fail("copied"))
+    with pytest.raises(fetch.DataUnavailable, match="toy.csv.gz has more than"):
+        fetch.ensure("toy")
 
 
 def test_a_relative_mirror_counts_from_the_root(tmp_path, folder, toy, monkeypatch):
@@ -355,6 +378,22 @@ def test_a_folder_that_cannot_be_written(tmp_path, toy, monkeypatch, capsys):
     monkeypatch.setenv("BIF_DATA", str(tmp_path / "file" / "data"))
     assert main(["fetch", "toy"]) == 1
     assert "set BIF_DATA" in capsys.readouterr().err
+
+
+def test_a_data_folder_that_is_a_link_to_itself(tmp_path, toy, monkeypatch):
+    (tmp_path / "loop").symlink_to("loop")
+    monkeypatch.setenv("BIF_DATA", str(tmp_path / "loop"))
+    assert not fetch.available("toy")
+    with pytest.raises(fetch.DataUnavailable, match="set BIF_DATA"):
+        fetch.ensure("toy")
+
+
+def test_a_note_that_cannot_be_written_leaves_nothing(folder, server, toy):
+    server.pages["/toy"] = TRUE
+    toy(f"{server.url}/toy")
+    (folder / ".verified" / "toy.csv.json").mkdir(parents=True)
+    fetch.ensure("toy")
+    assert stored(folder) == TRUE and [p.name for p in (folder / ".verified").iterdir()] == ["toy.csv.json"]
 
 
 def test_python_m_says_one_sentence(monkeypatch, capsys):

@@ -95,7 +95,7 @@ def test_flat():
 def test_the_advice_says_what_and_what_to_do():
     both = Diagnostics(200, -0.5, 0.25, False, 10.99, 11).advice()
     assert len(both) == 2
-    assert both[0] == "the fit has not converged (the ELBO still rises by 0.25 nats in its second half): " \
+    assert both[0] == "the fit has not converged (the objective still rises by 0.25 in its second half): " \
                       "give min_steps= more than 200"
     assert both[1].startswith("the explanation is flat (11.0 effective features of 11)") and "kl_weight=" in both[1]
 

@@ -18,8 +18,6 @@ from bifkit.evaluation import (
 )
 from experiments.models.classifiers import mlp
 
-RNG = np.random.default_rng(0)
-
 
 def _top(row, k):
     """The k largest of a row, one by one, ties to the earlier."""
@@ -32,17 +30,19 @@ def _top(row, k):
 
 
 def test_mcc_is_scikit_learns():
+    rng = np.random.default_rng(0)
     for _ in range(200):
-        shape = RNG.integers(2, 20), RNG.integers(2, 8)
-        mask, truth = RNG.random(shape) < RNG.random(), RNG.random(shape) < RNG.random()
+        shape = rng.integers(2, 20), rng.integers(2, 8)
+        mask, truth = rng.random(shape) < rng.random(), rng.random(shape) < rng.random()
         mask.flat[:2] = [False, True]  # scikit-learn warns where there is only one class
         assert mcc_of_masks(mask, truth) == pytest.approx(matthews_corrcoef(truth.ravel(), mask.ravel()), abs=1e-12)
 
 
 def test_mcc_with_the_true_k_is_brute_force():
+    rng = np.random.default_rng(0)
     for _ in range(50):
-        shape = RNG.integers(2, 10), RNG.integers(2, 8)
-        scores, truth = RNG.integers(0, 4, shape) / 4, RNG.random(shape) < 0.4  # with ties
+        shape = rng.integers(2, 10), rng.integers(2, 8)
+        scores, truth = rng.integers(0, 4, shape) / 4, rng.random(shape) < 0.4  # with ties
         truth.flat[:2] = [False, True]
         brute = np.array([_top(s, int(t.sum())) for s, t in zip(scores, truth, strict=True)])
         assert mcc(scores, truth) == pytest.approx(matthews_corrcoef(truth.ravel(), brute.ravel()), abs=1e-12)
@@ -59,9 +59,10 @@ def test_mcc_extremes_and_one_row_for_all():
 
 
 def test_top_k():
-    scores = RNG.integers(0, 5, (40, 6)).astype(float)
+    rng = np.random.default_rng(0)
+    scores = rng.integers(0, 5, (40, 6)).astype(float)
     assert np.array_equal(top_k_mask(scores, 3), [_top(r, 3) for r in scores])
-    k = RNG.integers(0, 7, 40)
+    k = rng.integers(0, 7, 40)
     assert np.array_equal(top_k_mask(scores, k), [_top(r, n) for r, n in zip(scores, k, strict=True)])
     for bad in (-1, 7):
         with pytest.raises(ValueError, match="k must lie between 0 and .*6"):
@@ -73,9 +74,10 @@ def test_top_k():
 @pytest.mark.parametrize("outputs", [1, 3])
 def test_post_hoc_accuracy_by_brute_force(groups, fill, outputs):
     torch.manual_seed(0)
-    X, g = RNG.normal(size=(60, 6)).astype(np.float32), mlp([6, 10, outputs])
-    y = RNG.integers(0, max(outputs, 2), 60)
-    scores = RNG.normal(size=(60, 6 if groups is None else 4))
+    rng = np.random.default_rng(0)
+    X, g = rng.normal(size=(60, 6)).astype(np.float32), mlp([6, 10, outputs])
+    y = rng.integers(0, max(outputs, 2), 60)
+    scores = rng.normal(size=(60, 6 if groups is None else 4))
     for k in (0, 1, 3):
         right = 0
         for n in range(60):
@@ -87,10 +89,11 @@ def test_post_hoc_accuracy_by_brute_force(groups, fill, outputs):
 
 
 def test_all_features_kept_is_the_plain_accuracy_and_one_row_serves_all():
+    rng = np.random.default_rng(0)
     g = nn.Linear(4, 2)
-    X, y = RNG.normal(size=(50, 4)).astype(np.float32), RNG.integers(0, 2, 50)
+    X, y = rng.normal(size=(50, 4)).astype(np.float32), rng.integers(0, 2, 50)
     plain = (g(torch.from_numpy(X)).argmax(1).numpy() == y).mean()
-    scores = RNG.normal(size=4)
+    scores = rng.normal(size=4)
     assert post_hoc_accuracy(g, X, y, scores, 4) == pytest.approx(plain)
     assert post_hoc_accuracy(g, X, y, scores, 2) == post_hoc_accuracy(g, X, y, np.tile(scores, (50, 1)), 2)
 
@@ -103,8 +106,9 @@ def test_features_outside_the_mask_are_filled():
 
 
 def test_a_mask_that_gives_the_label_away_is_found_out():
-    y = RNG.integers(0, 2, 1000)
-    honest, telling = RNG.random((1000, 5)) < 0.4, np.zeros((1000, 5), bool)
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 1000)
+    honest, telling = rng.random((1000, 5)) < 0.4, np.zeros((1000, 5), bool)
     telling[np.arange(1000), y] = True
     share = max(y[500:].mean(), 1 - y[500:].mean())
     assert mask_only_accuracy(telling[:500], y[:500], telling[500:], y[500:]) == 1

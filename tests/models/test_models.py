@@ -92,7 +92,7 @@ def test_predictions_are_probabilities_in_the_rows_order():
     p = predict_proba(g, X)
     assert np.allclose(p, torch.softmax(g(torch.from_numpy(X)), 1).detach(), atol=1e-6)
     assert np.allclose(p, predict_proba(g, X, batch_size=7), atol=1e-6)
-    y = RNG.integers(0, 4, 600)
+    y = np.random.default_rng(1).integers(0, 4, 600)
     assert accuracy(g, X, y) == np.mean([int(np.argmax(row)) == label for row, label in zip(p, y, strict=True)])
 
 

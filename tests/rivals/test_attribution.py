@@ -91,7 +91,7 @@ def test_shap_kernel_equals_shapley_values_by_enumeration():
 
 @pytest.mark.parametrize("classes", [2, 3])
 def test_shap_tree_finds_the_feature_that_makes_the_label(classes):
-    rows = RNG.normal(size=(1500, 5))
+    rows = np.random.default_rng(1).normal(size=(1500, 5))
     y = np.digitize(rows[:, 3], [-0.5, 0.5] if classes == 3 else [0.0])
     scores = at.shap_tree(rows, y, rows[:100], seed=1)
     assert scores.shape == (100, 5) and (scores >= 0).all()
@@ -103,14 +103,14 @@ def test_lime_ranks_a_logistic_model_by_its_weights():
     model = nn.Linear(4, 2)
     w = torch.tensor([2.0, 0.0, 1.0, 0.3])
     model.load_state_dict({"weight": torch.stack([-w / 2, w / 2]), "bias": torch.zeros(2)})
-    rows = RNG.normal(size=(2000, 4))
+    rows = np.random.default_rng(1).normal(size=(2000, 4))
     scores = at.lime_model(model, rows, [[2.0, 2.0, 2.0, 2.0]], seed=0)  # outer quartile of every feature
     assert np.argsort(-scores[0]).tolist() == [0, 2, 3, 1]
     assert np.array_equal(scores, at.lime_model(model, rows, [[2.0, 2.0, 2.0, 2.0]], seed=0))
 
 
 def test_lime_forest_finds_the_feature_that_makes_the_label():
-    rows = RNG.normal(size=(600, 4))
+    rows = np.random.default_rng(1).normal(size=(600, 4))
     y = np.digitize(rows[:, 1], [-0.5, 0.5])
     scores = at.lime_forest(rows, y, rows[:8], trees=50, num_samples=500)
     assert scores.shape == (8, 4) and (scores.argmax(1) == 1).mean() > 0.8
@@ -129,7 +129,7 @@ def image_model():
 
 
 def test_lime_image_equals_the_package_and_finds_the_patches():
-    image, model = RNG.uniform(0.5, 1, size=(8, 8)), image_model()
+    image, model = np.random.default_rng(1).uniform(0.5, 1, size=(8, 8)), image_model()
     ours, segments = at.lime_image(model, image, segments=PATCHES, num_samples=300, seed=4)
     explainer = LimeImageExplainer(random_state=at.derive("lime_image", 4) % 2**32)
     theirs = explainer.explain_instance(
@@ -150,7 +150,7 @@ def test_lime_image_may_segment_by_itself():
 
 
 def test_sum_groups_adds_up():
-    scores, groups = RNG.uniform(size=(3, 4)), np.array([1, 0, 1, 2])
+    scores, groups = np.random.default_rng(1).uniform(size=(3, 4)), np.array([1, 0, 1, 2])
     expected = np.stack([scores[:, groups == g].sum(1) for g in range(3)], 1)
     assert np.allclose(at.sum_groups(scores, groups), expected)
     assert np.allclose(at.sum_groups(scores, groups).sum(), scores.sum())

@@ -95,8 +95,8 @@ def assert_same_rows(frame, grid):
 
 
 def test_same_rows_as_on_one_machine(address, output, monkeypatch):
-    with distributed.Client(address, set_as_default=False) as client:
-        client.write_scheduler_file(str(output / "scheduler.json"))
+    # Client.write_scheduler_file fails once workers have worked: their metrics then have tuples for keys.
+    (output / "scheduler.json").write_text(json.dumps({"type": "Scheduler", "address": address}))
     monkeypatch.chdir(output)
     monkeypatch.setenv("BIF_CLUSTER", cluster.located("scheduler.json"))
     monkeypatch.setenv("BIF_PROGRESS", str(output / "progress"))

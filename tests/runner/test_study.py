@@ -275,37 +275,6 @@ def test_progress_goes_to_the_named_file_and_nowhere_else(output, monkeypatch, c
     assert capfd.readouterr() == ("", "")
 
 
-def test_spot_check(monkeypatch, tmp_path):
-    params = {"seed": 1, "width": 16}
-    frame = study.run(runs.train, [params], name="spot", recompute=True, workers=1)
-    line = "spot check seed 1 / width 16: the live run agrees with the stored row"
-    assert study.spot_check(runs.train, params, frame, score="loss", tolerance=0) == line
-    with pytest.raises(AssertionError, match="more than 0.02 apart"):
-        study.spot_check(runs.train, params, frame.assign(loss=frame["loss"] + 0.021), score="loss")
-    assert study.spot_check(runs.train, params, frame.assign(loss=frame["loss"] + 1.9), score="loss", scale=100)
-    with pytest.raises(ValueError, match="0 stored rows"):
-        study.spot_check(runs.train, {"seed": 5}, frame, score="loss")
-    failed = {"kind": "fails", "seed": 0}
-    stored = pd.DataFrame([{**failed, "score": 0.5, "error": ""}])
-    with pytest.raises(RuntimeError, match="on\npurpose"):
-        study.spot_check(runs.mixed, failed, stored, score="score")
-    with pytest.raises(AssertionError, match="the stored run failed"):
-        study.spot_check(runs.mixed, failed, stored.assign(error="boom"), score="score")
-
-
-def test_a_spot_check_that_ran_nothing_says_so_and_why(monkeypatch, tmp_path):
-    absent = {"kind": "absent", "seed": 0}
-    stored = pd.DataFrame([{**absent, "score": 0.5, "error": ""}])
-    start = "spot check absent / seed 0: skipped: "
-    assert study.spot_check(runs.mixed, absent, stored, score="score") == \
-        start + "DataUnavailable: the data set is not here: make data"
-    assert study.spot_check(runs.mixed, absent, stored.assign(error="not run: no data"), score="score") == \
-        start + "the stored run was not run: no data"
-    monkeypatch.setenv("BIF_RESUME", str(tmp_path))  # make reproduce: the row is its own, a moment old
-    assert study.spot_check(runs.mixed, absent, stored, score="score") == \
-        start + "this command has just trained the stored row itself"
-
-
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"key": 1}', "null", "\x00", '"', '{"key": %s, "outcome": [1]}'])
 def test_a_damaged_file_counts_as_not_there(output, monkeypatch, damage):
     monkeypatch.setenv("BIF_RESUME", str(output / "kept"))
