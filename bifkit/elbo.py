@@ -14,6 +14,8 @@ distributed with a scale that is learned along (for a regression: Gaussian error
 an explanation gains counts in parts of what it still lacks, and the price of the KL falls with it.
 """
 
+import math
+
 import torch
 from torch.nn import functional as F
 
@@ -116,6 +118,31 @@ def soft_target(output, likelihood):
     if likelihood == "categorical":
         return output.softmax(1)
     return output.squeeze(1).sigmoid() if likelihood == "binary" else output.squeeze(1)
+
+
+def surprise(answer, likelihood):
+    """Entropy of answers as ``soft_target`` gives them, (B, C) or (B,) to (B,).
+
+    >>> surprise(torch.tensor([0.5, 1.0]), "binary")  # log 2, and nothing
+    tensor([0.6931, 0.0000])
+    """
+    if likelihood == "categorical":
+        return torch.special.entr(answer).sum(-1)
+    return torch.special.entr(answer) + torch.special.entr(1 - answer)
+
+
+def to_gain(without, with_all):
+    """The most that relative fidelity can rise, from a surprise that knows no feature to one that knows all.
+
+    Parameters
+    ----------
+    without, with_all : float
+        Entropy of g's mean answer, and mean entropy of its answers; of a regression 1/2 and 0.
+
+    >>> round(to_gain(0.5, 0.0), 2), round(to_gain(0.6931, 0.6831), 2)  # a regression; a g that hardly knows anything
+    (3.93, 0.01)
+    """
+    return max(math.log((CLOSED + without) / (CLOSED + with_all)), 0.0)  # rounding, where g's answers are all the same
 
 
 def one_against_rest(output, class_number):

@@ -55,7 +55,8 @@ PARAMETERS = f"""
     prior : float or str, default "{_RANK.prior}"
         Every parameter of the Dirichlet prior; "auto" is 1.1 / G for G features (or groups).
     kl_weight : float or str, default "{_RANK.kl_weight}"
-        Weight of a row's KL; "auto" is .009 (G / 11)^.2, "elbo" as in Eq. 4 and 7, "1/batch" as in the authors' code.
+        Weight of a row's KL; "auto" is .009 (G / 11)^.2 and less where g hardly knows anything
+        (:mod:`bifkit.presets`), "elbo" as in Eq. 4 and 7, "1/batch" as in the authors' code.
     epochs, min_steps : int, default {_RANK.epochs} and {_RANK.min_steps}
         Passes over the data, and the least number of steps; GlobalBIF takes at most {_RANK.global_steps}.
     batch_size : int, default {_RANK.batch_size}
@@ -138,7 +139,7 @@ class _BIF(BaseEstimator):
             rows = inputs.source(X, y, self.model, device=device, likelihood=known, groups=self.groups,
                                  feature_names=self.feature_names, batch_size=s.batch_size)
             self._learn_names(X, rows)
-            s = s.for_width(len(self.group_names_))
+            s = s.for_data(len(self.group_names_), rows.gain)
             if rows.score is None:
                 s = s.changed(target="soft")
             self.settings_, self.likelihood_, self.score_ = s, rows.likelihood, rows.score

@@ -14,6 +14,9 @@ What the KL costs sets itself in ``rank``, by two rules (docs/choices.md has the
 * *The width counts*: with G features the prior's parameters are 1.1 / G, so that their sum, what the prior itself
   claims, does not grow with G; a row's KL weighs .009 (G / 11)^.2, against the many useless columns that a trained g
   has taken into account a little.
+
+The weight is lower for a g that hardly knows anything: instead of .009, at most a 25th of all that relative fidelity
+can gain from g's answers (``bifkit.elbo.to_gain``). Its features would otherwise never be worth their price.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -36,7 +39,7 @@ class Settings:
     point_estimate: bool = False  # section 4.3: f = mean instead of draws
     fidelity: str = "relative"  # "absolute": the log-likelihood in nats, as printed; "relative": of what is missing
     prior: float | str = "auto"  # every parameter of the Dirichlet prior; "auto": 1.1 / G for G features
-    kl_weight: float | str = "auto"  # of a row's KL: .009 (G / 11)^.2; "elbo": as Eq. 4 and 7, "1/batch": as the code
+    kl_weight: float | str = "auto"  # of a row's KL: see above; "elbo": as Eq. 4 and 7, "1/batch": as the code
     batch_norm: str = "frozen"  # "train": a copy of g whose BatchNorm normalises each batch and learns
     epochs: int = 25
     min_steps: int = 1000
@@ -58,13 +61,22 @@ class Settings:
         new._check()
         return new
 
-    def for_width(self, groups: int) -> "Settings":
-        """The settings with numbers for "auto", given the length of the importance vector.
+    def for_data(self, groups: int, gain: float) -> "Settings":
+        """The settings with numbers for "auto".
 
-        >>> s = PRESETS["rank"].for_width(11); s.prior, s.kl_weight
-        (0.1, 0.009)
+        Parameters
+        ----------
+        groups : int
+            Length of the importance vector.
+        gain : float
+            The most that relative fidelity can rise: ``bifkit.elbo.to_gain``.
+
+        >>> for gain in (2.0, 0.1):
+        ...     s = PRESETS["rank"].for_data(11, gain); print(s.prior, s.kl_weight)
+        0.1 0.009
+        0.1 0.004
         """
-        rules = {"prior": 1.1 / groups, "kl_weight": 0.009 * (groups / 11) ** 0.2}
+        rules = {"prior": 1.1 / groups, "kl_weight": min(0.009, 0.04 * gain) * (groups / 11) ** 0.2}
         return replace(self, **{name: value for name, value in rules.items() if getattr(self, name) == "auto"})
 
     def _check(self):

@@ -24,7 +24,7 @@ from experiments.synthetic import prepared
 DATASETS = ("Syn3", "Syn4", "Syn5", "Syn6")
 SEEDS = (0, 1, 2)
 BASE = "rank"
-RANK = PRESETS[BASE].for_width(11)  # the width of Syn1-6
+RANK = PRESETS[BASE].for_data(11, gain=1.0)  # the width of Syn1-6
 ONE_AT_A_TIME = {
     "draws 2": {"draws": 2}, "draws 5": {"draws": 5},
     "fidelity absolute": {"fidelity": "absolute", "kl_weight": 0.003},  # in nats, with the weight that suits it best

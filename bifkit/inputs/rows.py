@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from bifkit.elbo import soft_target, surprise, to_gain
 from bifkit.inputs import checks
 
 BLOCK = 2**18  # numbers (a megabyte) that are put in a new order at a time
@@ -71,6 +72,26 @@ def score(output: Tensor, labels: Tensor, likelihood: str) -> float:
     return float(measure(labels.cpu().numpy(), _predicted(output, likelihood).cpu().numpy()))
 
 
+class Gain:
+    """What there is to gain by explaining g's answers (``bifkit.elbo.to_gain``), of outputs that come by batches."""
+
+    def __init__(self) -> None:
+        self.n, self.answers, self.surprise = 0, torch.zeros(()), 0.0
+
+    def add(self, output: Tensor, likelihood: str) -> None:
+        """Count g's outputs (B, C)."""
+        if likelihood != "regression":
+            answers = soft_target(output.double(), likelihood)
+            self.n, self.answers = self.n + len(answers), self.answers.to(answers) + answers.sum(0)
+            self.surprise += float(surprise(answers, likelihood).sum())
+
+    def value(self, likelihood: str) -> float:
+        """Return it, for all that was added."""
+        if likelihood == "regression":
+            return to_gain(0.5, 0.0)  # in units of the target's variance
+        return to_gain(float(surprise(self.answers / self.n, likelihood)), self.surprise / self.n)
+
+
 class Moments:
     """Mean, variance and range of each column, (D,), of rows that come batch by batch."""
 
@@ -111,6 +132,8 @@ class Rows:
         Mean and standard deviation of each input.
     score : float or None
         How well g predicts the labels: accuracy, or R^2 for a regression; None without labels.
+    gain : float
+        What there is to gain by explaining g's answers: ``bifkit.elbo.to_gain``.
     """
 
     X: Tensor  # all rows in memory, the first 1000 of a DataLoader
@@ -195,6 +218,9 @@ class InMemory(Rows):
             bad = (~self.whole.isfinite()).any(1).nonzero().flatten().tolist()
             raise ValueError(f"g returns NaN or infinity for {len(bad)} of {self.n} rows, the first at position "
                              f"{bad[0]}: look at its values, or leave such rows out")
+        gain = Gain()
+        gain.add(self.whole, self.likelihood)
+        self.gain = gain.value(self.likelihood)
         self.score = None if labels is None else score(self.whole, labels, self.likelihood)
         if labels is not None and self.score is not None:
             most = 0.0 if self.likelihood == "regression" else float(labels.bincount().max()) / self.n
@@ -230,12 +256,13 @@ class Streamed(Rows):
         self.loader, self.model, self.device, self.columns = loader, model, device, feature_names
         self.g: Model | None = None  # known from the first batch on, as are shape, width, names, outputs, labelled
         self.n = self.size = self.per_epoch = zero_rows = 0
-        inputs, self.soft, self.labels = Moments(), Moments(), Moments()
+        inputs, self.soft, self.labels, gain = Moments(), Moments(), Moments(), Gain()
         first, error, probable, counts = [], 0.0, True, np.zeros(0, dtype=np.int64)
         for number, batch in enumerate(loader, 1):
             with _naming(number):
                 x, labels, out = self._checked(batch, likelihood)
             inputs.add(x)
+            gain.add(out, self.likelihood)
             quantity = self.likelihood == "regression"
             if quantity:
                 self.soft.add(out[:, :1])
@@ -257,6 +284,7 @@ class Streamed(Rows):
         if not self.per_epoch:
             raise ValueError("every batch of the DataLoader has one row, and rows of a batch stand in for each other: "
                              "give it batch_size=2 or more (200 is what bifkit takes itself)")
+        self.gain = gain.value(self.likelihood)
         self.X, self.score = torch.cat(first), self._score(error) if self.labelled else None
         self.mean, self.sd = (torch.from_numpy(v).float().to(device) for v in (inputs.mean, np.sqrt(inputs.var)))
         checks.warn_odd_counts(self.names, np.flatnonzero(inputs.low == inputs.high).tolist(), [], zero_rows)

@@ -67,7 +67,7 @@ def _labels(y):
     return y.float() if y.is_floating_point() else y.long()
 
 
-def train(model, X, y, *, epochs=20, min_steps=400, batch_size=200, lr=1e-2, weight_decay=1.0, seed=0,
+def train(model, X, y, *, epochs=20, min_steps=200, batch_size=200, lr=1e-2, weight_decay=1.0, seed=0,
           optimizer="adamw", schedule="onecycle", momentum=0.9):
     """Train ``model`` on (X, y) and return it in eval mode.
 

@@ -7,11 +7,11 @@ from scipy import special
 from torch import nn
 from torch.distributions import Bernoulli, Categorical, Dirichlet, Normal, kl_divergence
 
-from bifkit.elbo import elbo, expected_log_likelihood, log_likelihood, soft_target
+from bifkit.elbo import elbo, expected_log_likelihood, log_likelihood, soft_target, surprise, to_gain
 from bifkit.gates import gate
 from bifkit.presets import PRESETS, Settings
 
-PAPER, RANK = PRESETS["paper"], PRESETS["rank"].for_width(5)
+PAPER, RANK = PRESETS["paper"], PRESETS["rank"].for_data(5, 1.0)
 
 
 def _problem(rows=6, features=4, classes=3, seed=0):
@@ -58,6 +58,27 @@ def test_a_soft_target_is_minus_the_cross_entropy():
 
 
 # the literal objective
+
+def test_the_surprise_at_an_answer_is_its_entropy():
+    logits = torch.linspace(-30, 30, 12).view(4, 3)
+    entropy = Categorical(logits=logits.double()).entropy()
+    assert torch.allclose(surprise(soft_target(logits.double(), "categorical"), "categorical"), entropy)
+    one = logits[:, :1].double()
+    assert torch.allclose(surprise(soft_target(one, "binary"), "binary"), Bernoulli(logits=one[:, 0]).entropy())
+    assert surprise(torch.tensor([[1.0, 0.0]]), "categorical").tolist() == [0.0]  # a g that is sure
+
+
+def test_what_there_is_to_gain_is_what_the_objective_gains_from_all_features():
+    """From an answer that is the same for all rows, the mean of g's answers, to g's own."""
+    g, x = nn.Linear(3, 4), torch.randn(500, 3, generator=torch.Generator().manual_seed(0))
+    answers = soft_target(g(x).detach(), "categorical")
+    settings = Settings(point_estimate=True, gate="saturating", fill="zero")
+    flat = lambda rows: answers.mean(0).log().expand(len(rows), -1)  # noqa: E731
+    low, high = (float(elbo(model, x, answers, torch.ones(1, 3), settings.for_data(3, 1.0), kl_weight=0.0))
+                 for model in (flat, g))
+    gain = to_gain(float(surprise(answers.mean(0), "categorical")), float(surprise(answers, "categorical").mean()))
+    assert high - low == pytest.approx(gain, abs=1e-5) and gain > 0
+
 
 def test_the_literal_objective_written_out():
     """Eq. 7 in plain loops over the same draws: mean log softmax(g(f o x))_y minus the closed-form KL."""

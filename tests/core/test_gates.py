@@ -106,23 +106,33 @@ def test_a_change_makes_a_copy_and_none_means_unchanged():
 
 
 def test_the_width_sets_prior_and_price():
-    at = {G: PRESETS["rank"].for_width(G) for G in (2, 11, 50, 1000)}
+    at = {G: PRESETS["rank"].for_data(G, 1.0) for G in (2, 11, 50, 1000)}
     assert (at[11].prior, at[11].kl_weight) == (0.1, 0.009)
     assert at[50].prior == pytest.approx(0.022) and at[50].kl_weight == pytest.approx(0.009 * (50 / 11) ** (1 / 5))
     assert all(G * s.prior == pytest.approx(1.1) for G, s in at.items())  # what the prior claims does not grow
     weights = [s.kl_weight for s in at.values()]
     assert weights == sorted(weights) and np.log(weights[3] / weights[2]) / np.log(20) == pytest.approx(0.2)
-    assert at[50].changed() == at[50].for_width(7) == at[50]  # numbers pass the checks, and stay
+    assert at[50].changed() == at[50].for_data(7, 1.0) == at[50]  # numbers pass the checks, and stay
+
+
+def test_the_price_is_at_most_a_25th_of_what_there_is_to_gain():
+    rank = PRESETS["rank"]
+    for gain in (0.0, 0.01, 0.1, 0.2):
+        assert rank.for_data(11, gain).kl_weight == pytest.approx(gain / 25)
+        assert rank.for_data(50, gain).kl_weight == pytest.approx(gain / 25 * (50 / 11) ** 0.2)
+        assert rank.for_data(11, gain).prior == 0.1
+    for gain in (0.225, 1.0, 5.0):
+        assert rank.for_data(11, gain).kl_weight == pytest.approx(0.009)
 
 
 def test_a_users_own_number_stays_as_it_is():
-    s = preset("rank", prior=0.5).for_width(50)
-    assert s.prior == 0.5 and s.kl_weight == PRESETS["rank"].for_width(50).kl_weight
-    s = preset("rank", kl_weight=0).for_width(50)
+    s = preset("rank", prior=0.5).for_data(50, 1.0)
+    assert s.prior == 0.5 and s.kl_weight == PRESETS["rank"].for_data(50, 1.0).kl_weight
+    s = preset("rank", kl_weight=0).for_data(50, 1.0)
     assert s.kl_weight == 0 and s.prior == pytest.approx(0.022)
     for name in ("few", "paper", "released"):
-        assert PRESETS[name].for_width(50) == PRESETS[name]
-    assert preset("few", prior="auto", kl_weight="auto").for_width(11).prior == 0.1
+        assert PRESETS[name].for_data(50, 1.0) == PRESETS[name]
+    assert preset("few", prior="auto", kl_weight="auto").for_data(11, 1.0).prior == 0.1
 
 
 @pytest.mark.parametrize("name, value", [

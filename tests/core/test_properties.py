@@ -370,3 +370,17 @@ def test_repr(kind):
     text, html = repr(explainer), explainer._repr_html_() if hasattr(explainer, "_repr_html_") else ""
     assert text.startswith(f"{kind.__name__}(") and "prior=0.5" in text and "gate" not in text and "<" in (html or "<")
     assert kind.__name__ in repr(explainer.fit(X3))
+
+
+@BOTH
+@pytest.mark.parametrize("scale", [1.0, 0.2, 0.03])
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_how_sure_g_is_of_itself_does_not_hide_what_it_uses(kind, scale, outputs):
+    """A logistic g that uses four of twenty features; with small weights all its answers lie near one half."""
+    g, weight = nn.Linear(20, outputs, bias=False), torch.zeros(20)
+    weight[:4] = torch.tensor([1.0, -1.0, 0.8, -0.7]) * scale
+    g.weight.data = torch.stack([-weight / 2, weight / 2]) if outputs == 2 else weight[None]
+    X = np.random.default_rng(0).normal(size=(1000, 20)).astype("float32")
+    found = kind(g, likelihood="binary" if outputs == 1 else None).fit(X).explain(X).to_global()
+    assert set(found.top(4)) == {"x0", "x1", "x2", "x3"} and found.share[:4].sum() > 0.9
+    assert set(found.relevant().names) == {"x0", "x1", "x2", "x3"}

@@ -18,7 +18,7 @@ from bifkit.training import adamw, flush_denormals, importances, learning_copy, 
 
 X = torch.from_numpy(np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32))
 Y = (X[:, 1] > 0).long()
-RANK = PRESETS["rank"].for_width(3)
+RANK = PRESETS["rank"].for_data(3, 1.0)
 BOTH = pytest.mark.parametrize("kind", [GlobalBIF, LocalBIF])
 
 

@@ -153,6 +153,9 @@ def test_the_very_same_batches_give_the_same_alpha(kind, preset, target, monkeyp
         true(self, *args, **kw)
         assert torch.allclose(self.mean, X.mean(0)) and torch.allclose(self.sd, X.std(0, unbiased=False))
         self.mean, self.sd = X.mean(0), X.std(0, unbiased=False)
+        whole = rows_module.InMemory(X, None, args[1], device="cpu", batch_size=100)
+        assert self.gain == pytest.approx(whole.gain, rel=1e-9)
+        self.gain = whole.gain
 
     monkeypatch.setattr(rows_module.Streamed, "__init__", counted)
     torch.manual_seed(0)

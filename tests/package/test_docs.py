@@ -42,8 +42,8 @@ def test_the_rules_on_the_page_are_those_of_the_code():
     prior, factor, power = map(float, re.search(r"is ([\d.]+)/G each.*weighs ([\d.]+) \(G/11\)\^([\d.]+\d)", PAGE,
                                                 flags=re.S).groups())
     for G in (2, 11, 300):
-        assert s.for_width(G).prior == pytest.approx(prior / G)
-        assert s.for_width(G).kl_weight == pytest.approx(factor * (G / 11) ** power)
+        assert s.for_data(G, 1.0).prior == pytest.approx(prior / G)
+        assert s.for_data(G, 1.0).kl_weight == pytest.approx(factor * (G / 11) ** power)
     prob = inspect.signature(Posterior.relevant).parameters["prob"].default
     assert f"above `prob={prob}`" in PAGE
     by_nats = ", ".join(f"`{name}`" for name, p in presets.PRESETS.items() if p.fidelity == "absolute")

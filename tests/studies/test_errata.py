@@ -186,7 +186,7 @@ def test_settings_are_one_preset_and_the_prior_matters():
     frame = pd.DataFrame([{"change": c, "dataset": "Syn4", "seed": 0, "mcc": m, "error": ""}
                           for c, m in (("rank", 95.0), ("prior 0.01", 94.0), ("prior 1", 60.0))])
     assert errata.settings(frame).values == {"0.1": 95.0, "0.01": 94.0, "1": 60.0}
-    assert ablation.CHANGES["rank"] == {} and PRESETS["rank"].for_width(11).prior == 0.1
+    assert ablation.CHANGES["rank"] == {} and PRESETS["rank"].for_data(11, 1.0).prior == 0.1
 
 
 def test_tree_shap_and_forest_lime_never_see_g():

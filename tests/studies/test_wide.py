@@ -68,9 +68,15 @@ def test_each_part_runs_at_toy_size_and_its_tables_read_it():
     rows = [r | wide.run(**r) | {"peak_mb": 1.0, "error": ""} for r in wide.grid("smoke") if r["part"] != "regression"]
     frame = pd.DataFrame(rows)
     assert set(frame["part"]) == {"syn", "ten", "share"}
-    assert wide.false_ones(frame).shape == (2, 1) and len(wide.by_width(frame)) == 4
+    assert wide.false_ones(frame).shape == (2, 1) and len(wide.by_width(frame)) == 5
     assert (wide.shares(frame)["share, worst seed"] < 0.1).all()
     assert wide.findings(frame)[0].startswith("false ones at a nominal 10%")
+
+
+def test_a_g_of_many_rows_has_rows_of_its_own_and_agrees_with_the_rule_more_often():
+    few, many, true = (wide.run(part="ten", dataset="Ten", width=50, g=g, seed=100, rows=1500)["agreement"]
+                       for g in ("trained", wide.WELL, "true rule"))
+    assert few < many < true == 1
 
 
 def test_false_ones_are_a_share_of_those_found():
