@@ -81,7 +81,9 @@ def run(*, part, dataset, width, g, seed, rows=10_000):
     found = {"mcc": 100 * mcc(posterior.mean, truth), "mcc_own": 100 * mcc_of_masks(own.mask, truth),
              "fdr": _false(own.mask, truth), "fdr_strict": _false(strict.mask, truth),
              "recall_strict": 100 * float((strict.mask & truth).sum() / truth.sum()),
-             "unused": float(posterior.share[:, ~truth.any(0)].sum(1).mean()), "fit_seconds": seconds, "agreement": None if kind else float((chosen == right).mean())}
+             "unused": float(posterior.share[:, ~truth.any(0)].sum(1).mean()), "fit_seconds": seconds}
+    if kind is None:
+        found["agreement"] = float((chosen == right).mean())
     if part == "regression":
         background = X[np.random.default_rng(derive(dataset, seed, "background")).choice(len(X), 100, replace=False)]
         rival = attribution.shap_gradient(model, test[:200], background, seed=seed)
