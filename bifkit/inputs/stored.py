@@ -63,7 +63,7 @@ def check_explainer(arrays: dict, meta: Any) -> None:
     for key, value, count in (("feature_names", names, D), ("group_names", group_names, G)):
         _require(_texts(value) and len(set(value)) == len(value) == count >= 2,
                  f"{key} must be two or more different texts, one per feature or group")
-    _require(groups.dtype == np.int64 and set(groups.tolist()) == set(range(G)),
+    _require(groups.dtype == np.int64 and groups.ndim == 1 and set(groups.tolist()) == set(range(G)),
              "features and groups do not fit together")
     if meta["groups"] is None:
         _require((groups == np.arange(D)).all() and names == group_names, "groups that nobody asked for")
@@ -164,7 +164,7 @@ def stored_networks(new_network: Callable[[], nn.Module], arrays: dict, count: i
 def check_posterior(arrays: dict, meta: Any) -> None:
     """Raise an error unless a saved posterior's fields are of their types; ``Posterior`` checks the values."""
     alpha, of_rows = arrays["alpha"], {"index", "index_dtype", "index_name"}
-    _require(alpha.dtype == np.float64, "alpha must be of type float64")
+    _require(alpha.dtype == np.float64 and alpha.ndim in (1, 2), "alpha must be (D,) or (N, D), of type float64")
     _require(_texts(meta["feature_names"]), "feature_names must be texts")
     _require(type(meta["settings"]) is dict, "settings have no names")
     local = of_rows if alpha.ndim == 2 else set()
@@ -212,13 +212,14 @@ def unpack_index(arrays: dict, meta: dict) -> pd.Index | None:
     values = arrays["index"]
     if dtype is None:
         ends = arrays["index_ends"]
-        _require(values.dtype == np.uint8 and ends.dtype == np.int64 and values.ndim == 1, "index is not text")
+        _require(values.dtype == np.uint8 and ends.dtype == np.int64 and values.ndim == ends.ndim == 1,
+                 "index is not text")
         begins = np.concatenate([[0], ends])
         _require((np.diff(begins) >= 0).all() and begins[-1] == len(values), "labels that do not lie side by side")
         data = values.tobytes()
         return pd.Index([data[a:b].decode("utf-8", "surrogatepass") for a, b in zip(begins, ends, strict=False)],
                         dtype="str", name=name)
-    _require(values.dtype == (np.int64 if dtype.kind in "mM" else dtype), "index has another type")
+    _require(values.dtype == (np.int64 if dtype.kind in "mM" else dtype) and values.ndim == 1, "index has another type")
     if isinstance(dtype, pd.DatetimeTZDtype):
         dates = pd.DatetimeIndex(values.view(f"datetime64[{dtype.unit}]"), name=name)
         _require(((dates.year > 1) & (dates.year < 9999) | dates.isna()).all(), "dates that no time zone has")

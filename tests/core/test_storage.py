@@ -467,6 +467,19 @@ def test_no_array_is_believed(name, change, files, tmp_path):
         CLASSES[name].load(tmp_path / "a.bif")
 
 
+@pytest.mark.parametrize("name", ["GlobalBIF", "LocalBIF", "Posterior"])
+def test_an_array_of_a_million_empty_rows_is_refused_before_it_is_made_a_list(name, files, tmp_path):
+    kind, meta, arrays = attack.content(files / name)
+    for key, array in arrays.items():
+        for shape in ((10**6, 0), (4, 10**6, 0), (2, 10**6, 0)):
+            hostile = attack.signed(arrays | {key: np.zeros(shape, array.dtype)}, kind, json.dumps(meta))
+            (tmp_path / "a.bif").write_bytes(hostile)
+            meter = attack.Meter()
+            with pytest.raises(BadFile, match=f"lacks something a {name} needs"):
+                meter(CLASSES[name].load, tmp_path / "a.bif")
+            assert meter.seconds < attack.SECONDS / 2 and meter.megabytes < attack.MEGABYTES / 2
+
+
 @pytest.mark.parametrize("converged", [None, True])
 def test_what_a_fit_may_say_of_itself_is_accepted(converged, files, tmp_path):
     """The neighbours of what is refused above."""
