@@ -1,13 +1,22 @@
 """The paper's numbers, and the scoreboard of ours against them.
 
 ``numbers()`` is the csv beside this file: every figure of the paper's tables that can be compared, with its item,
-row and column. A study hands in its values, one row per seed, with ``submit``; ``scoreboard()`` puts the mean of the
-seeds beside the paper's value and says how it came out:
+row and column. A study hands in its values, one row per seed, with ``submit``; ``scoreboard()`` gives two verdicts.
 
-* ``within``: no further from the paper than two standard errors (``std / sqrt(runs)``), or equal at the
-  digits the paper prints;
-* ``better`` or ``short``: beyond that, on the good or on the bad side;
+``verdict``, *against the paper's figure*: is the mean of our seeds another one than the paper prints?
+
+* ``within``: chance could explain the difference, or ours is equal at the digits the paper prints;
+* ``better`` or ``short``: it could not, on the good or on the bad side;
 * ``not run``: nothing was handed in, because the study or its data set is absent.
+
+Chance is judged at 5 % by Welch's t-test with both spreads where the paper prints its own (Tables 1 and 2, MNIST: five
+runs each), otherwise by a t-test against the printed value as if it had none, with Holm's correction over the cells of a
+table (our presets' rows are one family, the reruns another). A single run has no spread: it is compared as it stands.
+
+``same_g``, *against the paper's method on the same g*: our preset beside ``literal``, our rerun of the paper's variants
+as printed, the one with the best mean in that column, on the same data, splits and models, paired by seed (t-test of
+the differences, Holm again): ``better``, ``level`` or ``worse``. What is better against the paper but level here is a
+better g, not a better method.
 
 Where the paper's value is to be met rather than beaten (``better`` is ``match``), ``within`` means inside
 ``TOLERANCE``. Of Figure 2 only the order counts: the posterior of Syn3 must spread wider than that of Syn2.
@@ -27,11 +36,15 @@ import sys
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from experiments.runner import paths
 from experiments.runner.files import markdown, renew_csv, write_text, writing
 
-COLUMNS = ["item", "row", "column", "paper", "ours", "std", "runs", "better", "verdict"]
+COLUMNS = ["item", "row", "column", "paper", "paper_std", "ours", "std", "runs", "better", "p", "verdict", "literal",
+           "p_same_g", "same_g"]
+LEVEL = 0.05  # of both tests, over a table
+PAPER_RUNS = 5  # "mean of 5 runs"
 SUBMITTED = ["item", "row", "column", "seed", "value"]
 ITEMS = {  # the paper's item: its title, our notebook
     "table1": ("Table 1: MCC x 100 on Syn1-6", "01_synthetic"),
@@ -50,7 +63,8 @@ PAPER_BIF = {  # our row: the paper's rows it is compared with, the best of each
     "table2": {"bifkit (local)": ["BIF (local)"], "bifkit (global)": ["BIF (global)"]},
     "mnist": {"bifkit": ["BIF"]},
 }
-MARKS = {"better": ("+", "32"), "within": ("=", "36"), "short": ("-", "31"), "not run": (" ", "90")}  # sign, colour
+MARKS = {"better": ("+", "32"), "within": ("=", "36"), "short": ("-", "31"), "not run": (" ", "90"),  # sign, colour
+         "level": ("=", "36"), "worse": ("-", "31")}
 UNSPLIT = "studies not split by method"
 
 
@@ -125,33 +139,93 @@ def submitted() -> pd.DataFrame:
 
 
 def scoreboard() -> pd.DataFrame:
-    """The paper's values beside ours with a verdict each; also written to ``results/scoreboard.csv``.
+    """The paper's values beside ours with both verdicts; also written to ``results/scoreboard.csv``.
 
     Returns
     -------
     DataFrame
-        One row per number of the paper: item, row, column, paper, ours, std, runs, better, verdict.
+        One row per number of the paper: ``COLUMNS``.
     """
     values = submitted().dropna(subset="value")
     values["value"] = values["value"].astype(float)
-    groups = dict(list(values.groupby(["item", "row", "column"])["value"]))
-    lines = []
+    groups = {key: part.set_index("seed")["value"] for key, part in values.groupby(["item", "row", "column"])}
+    none, lines = pd.Series(dtype=float), []
     for t in targets().itertuples(index=False):
-        got = groups.get((t.item, t.row, t.column), pd.Series(dtype=float)).to_numpy()
-        ours = got.mean() if len(got) else np.nan
+        got = groups.get((t.item, t.row, t.column), none)
         std = got.std(ddof=1) if len(got) > 1 and np.isfinite(got).all() else np.nan
-        verdict = judge(t.item, t.value, ours, std, len(got), t.better, t.digits)
-        lines.append([t.item, t.row, t.column, t.value, ours, std, len(got), t.better, verdict])
-    frame = _figure2(pd.DataFrame(lines, columns=COLUMNS))
-    shown = {c: frame[c].map(lambda v: "" if pd.isna(v) else f"{v:.6g}") for c in ("paper", "ours", "std")}
+        variants = [groups.get((t.item, v, t.column), none) for v in PAPER_BIF.get(t.item, {}).get(t.row, [])]
+        rerun = max(variants, key=lambda runs: runs.mean() if len(runs) else -np.inf, default=none)
+        literal = rerun.mean() if len(rerun) else np.nan
+        lines.append([t.item, t.row, t.column, t.value, t.std, got.mean() if len(got) else np.nan, std, len(got),
+                      t.better, chance(got, t.value, t.std), "", literal, chance_paired(got, rerun), ""])
+    frame = pd.DataFrame(lines, columns=COLUMNS)
+    family = [frame["item"], frame["row"].str.startswith("bifkit")]
+    for name in ("p", "p_same_g"):
+        frame[name] = frame.groupby(family)[name].transform(holm)
+    places = targets()["digits"]
+    frame["verdict"] = [judge(r.item, r.paper, r.ours, r.p, r.runs, r.better, d)
+                        for r, d in zip(frame.itertuples(), places, strict=True)]
+    side = np.where(frame["p_same_g"] >= LEVEL, "level", np.where(frame["ours"] > frame["literal"], "better", "worse"))
+    frame["same_g"] = np.where(frame["p_same_g"].isna(), "", side)
+    frame = _figure2(frame)
+    shown = {c: frame[c].map(lambda v: "" if pd.isna(v) else f"{v:.6g}")
+             for c in ("paper", "paper_std", "ours", "std", "p", "literal", "p_same_g")}
     renew_csv(frame.assign(**shown), paths.results() / "scoreboard.csv")
     return frame
 
 
-def judge(item: str, paper: float, ours: float, std: float, runs: int, better: str, digits: int = 1) -> str:
-    """The verdict on one value, of which the paper prints ``digits`` decimals.
+def chance(got, paper, paper_std) -> float:
+    """The p-value of a difference between our runs' mean and the paper's figure; NaN without a spread of ours.
 
-    >>> judge("table1", 84.0, 93.5, .9, 5, "higher"), judge("table1", 93.6, 92.0, 6.4, 5, "higher")
+    Parameters
+    ----------
+    got : Series
+        Our runs.
+    paper, paper_std : float
+        The printed mean of five runs and its standard deviation; NaN where none is printed.
+
+    >>> round(chance(pd.Series([93.0, 94.0, 93.5]), 93.0, 2.0), 2), round(chance(pd.Series([93.0, 94.0]), 80.0, 0.0), 2)
+    (0.62, 0.02)
+    """
+    if len(got) < 2 or not np.isfinite(got).all() or not np.isfinite(paper):
+        return np.nan
+    n, errors = len(got), got.var(ddof=1) / len(got)
+    theirs = 0.0 if np.isnan(paper_std) else paper_std**2 / PAPER_RUNS
+    if errors + theirs == 0:  # neither varies
+        return float(got.mean() == paper)
+    freedom = (errors + theirs) ** 2 / (errors**2 / (n - 1) + theirs**2 / (PAPER_RUNS - 1))  # Welch's; n - 1 alone
+    return float(2 * stats.t.sf(abs(got.mean() - paper) / np.sqrt(errors + theirs), freedom))
+
+
+def chance_paired(got, rerun) -> float:
+    """The p-value of a difference between two methods on the same models, paired by seed; NaN with fewer than two.
+
+    >>> chance_paired(pd.Series([3.0, 4.0, 5.0]), pd.Series([1.0, 2.1, 2.9])) < 0.01
+    True
+    """
+    gap = (got - rerun).dropna()  # by seed
+    if len(gap) < 2:
+        return np.nan
+    if gap.std() < 1e-9:  # always the same difference
+        return float(abs(gap.iloc[0]) < 1e-9)
+    return float(stats.ttest_1samp(gap, 0.0).pvalue)
+
+
+def holm(p: pd.Series) -> pd.Series:
+    """p-values of one family, adjusted by Holm's method; NaN stay and do not count.
+
+    >>> holm(pd.Series([0.01, 0.04, np.nan, 0.03])).tolist()
+    [0.03, 0.06, nan, 0.06]
+    """
+    known = p.dropna().sort_values(kind="stable")
+    factors = np.arange(len(known), 0, -1)
+    return (known * factors).cummax().clip(upper=1.0).reindex(p.index)
+
+
+def judge(item: str, paper: float, ours: float, p: float, runs: int, better: str, digits: int = 1) -> str:
+    """The verdict on one value against the paper's, of which the paper prints ``digits`` decimals.
+
+    >>> judge("table1", 84.0, 93.5, 0.001, 5, "higher"), judge("table1", 93.6, 92.0, 0.4, 5, "higher")
     ('better', 'within')
     """
     if not runs or np.isnan(ours):
@@ -163,8 +237,7 @@ def judge(item: str, paper: float, ours: float, std: float, runs: int, better: s
         kind, bound = TOLERANCE[item]
         size = abs(paper) if kind == "relative" else 1.0
         return "within" if np.isfinite(gap) and abs(gap) <= bound * size else "short"
-    error = std / np.sqrt(runs) if np.isfinite(std) else 0.0
-    if abs(gap) <= 2 * error or round(ours, digits) == paper:
+    if p >= LEVEL or round(ours, digits) == paper:  # NaN, of a single run, is not
         return "within"
     return "better" if (gap > 0) == better.startswith("higher") else "short"
 
@@ -212,11 +285,12 @@ def table(*, colour: bool = False, width: int = 118) -> str:
                 shown = [cells.get((row, c), ("", "not run")) for c in chunk]
                 shown = [f"\x1b[{MARKS[v][1]}m{t.rjust(wide)}\x1b[0m" if colour else t.rjust(wide) for t, v in shown]
                 lines.append(row.ljust(name) + "".join(shown))
-    return "\n".join([*lines, "", f"bifkit's own rows and the figures to match: {counts(own(frame))}"])
+    return "\n".join([*lines, "", f"bifkit's own rows and the figures to match: {counts(own(frame))}",
+                      f"bifkit's own rows beside the paper's method on the same g: {counts(frame, 'same_g')}"])
 
 
 def readme_table() -> str:
-    """The scoreboard as the README's table: paper item, notebook, command, paper's value, ours, verdict."""
+    """The scoreboard as the README's table: paper item, notebook, the paper's values, its method's, ours, verdicts."""
     frame, lines = own(_shown()), []
     for item, (title, notebook) in ITEMS.items():
         part = frame[frame["item"] == item]
@@ -225,12 +299,13 @@ def readme_table() -> str:
             group = group + ", " + part["column"].str.replace(r"k=\d+", "k=1, 3, 5", regex=True)
         for name, rows in part.groupby(group, sort=False):
             ours = [text or "not run" for text in rows["mine"]] if rows["mine"].any() else ["not run"]
-            link, command = "not in this version", ""
-            if (paths.notebooks() / f"{notebook}.ipynb").exists():
-                link, command = f"[{notebook}](notebooks/{notebook}.ipynb)", f"`make reproduce ONLY={notebook[:2]}`"
-            lines.append([title + (f"; {name}" if name else ""), link, command, " / ".join(rows["theirs"]),
-                          " / ".join(ours), counts(rows)])
-    columns = ["paper item", "notebook", "command", "paper", "ours", "verdict"]
+            there = (paths.notebooks() / f"{notebook}.ipynb").exists()
+            link = f"[{notebook[:2]}](notebooks/{notebook}.ipynb)" if there else "not in this version"
+            literal = [digits(v, p) for v, p in zip(rows["literal"], rows["theirs"], strict=True)]
+            lines.append([title + (f"; {name}" if name else ""), link, " / ".join(rows["theirs"]),
+                          " / ".join(literal) if any(literal) else "", " / ".join(ours), counts(rows, "same_g"),
+                          counts(rows)])
+    columns = ["paper item", "notebook", "paper", "its method, our g", "ours", "same g", "against the paper"]
     return markdown(pd.DataFrame(lines, columns=columns).set_index("paper item"))
 
 
@@ -239,13 +314,13 @@ def own(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[frame["row"].str.startswith("bifkit") | ~frame["item"].isin(["table1", "table2", "mnist"])]
 
 
-def counts(frame: pd.DataFrame) -> str:
+def counts(frame: pd.DataFrame, column: str = "verdict") -> str:
     """How often each verdict occurs, in words.
 
     >>> counts(pd.DataFrame({"verdict": ["better", "within", "better"]}))
     '2 better, 1 within'
     """
-    return ", ".join(f"{n} {v}" for v in MARKS if (n := (frame["verdict"] == v).sum()))
+    return ", ".join(f"{n} {v}" for v in MARKS if (n := (frame[column] == v).sum()))
 
 
 def digits(value: float, printed: str) -> str:

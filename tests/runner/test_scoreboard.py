@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from experiments.runner import paths, scoreboard
 
@@ -30,7 +31,7 @@ def verdict(frame, item, row, column):
 
 def test_columns_and_rows():
     frame, theirs = scoreboard.scoreboard(), scoreboard.numbers()
-    assert list(frame) == "item row column paper ours std runs better verdict".split()
+    assert list(frame) == scoreboard.COLUMNS
     assert (paths.results() / "scoreboard.csv").read_text().splitlines()[0] == ",".join(frame)
     key = ["item", "row", "column"]
     assert set(map(tuple, theirs[key].to_numpy())) <= set(map(tuple, frame[key].to_numpy()))
@@ -71,11 +72,60 @@ def test_verdict_of_a_score(values, expected):
         assert line["std"] == pytest.approx(np.std(good, ddof=1))
 
 
-def test_two_standard_errors_is_the_border():
-    values = np.array([-1.0, 1.0, -1.0, 1.0]) * np.sqrt(3) / 2  # sample variance 1, so two standard errors are 1
-    for shift, expected in ((0.99, "within"), (1.01, "better"), (-0.99, "within"), (-1.01, "short")):
-        hand_in("table1", "L2X", "Syn4", list(66.0 + values + shift))
-        assert verdict(scoreboard.scoreboard(), "table1", "L2X", "Syn4")["verdict"] == expected
+def test_chance_is_scipys():
+    """Welch's test where the paper prints a spread, else a test against its figure as it stands; the paired one."""
+    got, rerun = np.array([93.0, 94.5, 92.8, 95.1, 93.3]), np.array([92.0, 94.0, 92.9, 94.1, 91.3])
+    welch = stats.ttest_ind_from_stats(got.mean(), got.std(ddof=1), 5, 92.0, 1.7, 5, equal_var=False).pvalue
+    assert scoreboard.chance(pd.Series(got), 92.0, 1.7) == pytest.approx(welch)
+    alone = stats.ttest_1samp(got, 92.0).pvalue
+    for none in (0.0, np.nan):
+        assert scoreboard.chance(pd.Series(got), 92.0, none) == pytest.approx(alone)
+    paired = scoreboard.chance_paired(pd.Series(got), pd.Series(rerun)[::-1])  # by seed, whatever the order
+    assert paired == pytest.approx(stats.ttest_rel(got, rerun).pvalue)
+    same = pd.Series([5.0] * 5)
+    assert scoreboard.chance(same, 5.0, 0.0) == 1 and scoreboard.chance(same, 4.0, np.nan) == 0
+    assert scoreboard.chance_paired(same, same) == 1 and scoreboard.chance_paired(same, same - 1) == 0
+    for few in (same[:1], same[:0]):
+        assert np.isnan(scoreboard.chance(few, 4.0, 0.0)) and np.isnan(scoreboard.chance_paired(same, few))
+
+
+def test_holm_by_its_definition():
+    """Rejected at a level: in order of size, each p below level / (number of those left), until one is not."""
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        p = pd.Series(np.append(rng.beta(0.3, 3, rng.integers(1, 9)), np.nan))
+        adjusted = scoreboard.holm(p)
+        assert adjusted.isna().tolist() == p.isna().tolist()
+        for level in (0.01, 0.05, 0.3):
+            order, rejected = p.dropna().sort_values(), []
+            for left, (i, value) in zip(range(len(order), 0, -1), order.items(), strict=True):
+                if value > level / left:
+                    break
+                rejected.append(i)
+            assert sorted(adjusted.index[adjusted <= level]) == sorted(rejected)
+
+
+def test_a_table_of_many_cells_needs_a_smaller_p_in_each():
+    values = [66.0 + v for v in (1.0, 2.5, 0.7, 3.0, 2.8)]  # p = .018 against 66.0, which has no printed spread
+    hand_in("table1", "L2X", "Syn4", values)
+    assert verdict(scoreboard.scoreboard(), "table1", "L2X", "Syn4")["verdict"] == "better"
+    others = pd.DataFrame([("table1", "INVASE", f"Syn{i}", seed, 57.0 + 9 * seed) for i in range(1, 7)
+                           for seed in range(3)], columns=scoreboard.SUBMITTED)
+    scoreboard.submit("others", others)
+    line = verdict(scoreboard.scoreboard(), "table1", "L2X", "Syn4")
+    assert line["verdict"] == "within" and line["p"] == pytest.approx(7 * stats.ttest_1samp(values, 66.0).pvalue)
+
+
+@pytest.mark.parametrize("ours, literal, expected", [
+    ([95.0, 96.0, 95.5], [11.0, 12.0, 10.0], "better"), ([95.0, 96.0, 95.5], [95.2, 95.6, 95.9], "level"),
+    ([11.0, 12.0, 10.0], [95.0, 96.0, 95.5], "worse"), ([95.0, 96.0], [], ""), ([95.0], [11.0], "")])
+def test_the_papers_best_variant_on_the_same_g(ours, literal, expected):
+    hand_in("table1", "bifkit (local)", "Syn4", ours)
+    hand_in("table1", "BIF (inst, pe)", "Syn4", literal, study="b")
+    hand_in("table1", "BIF (inst, samp)", "Syn4", [v - 50 for v in literal], study="c")
+    line = verdict(scoreboard.scoreboard(), "table1", "bifkit (local)", "Syn4")
+    assert line["same_g"] == expected
+    assert np.isnan(line["literal"]) if not literal else line["literal"] == pytest.approx(np.mean(literal))
 
 
 def test_a_perfect_score_is_not_met_by_rounding_to_whole_numbers():

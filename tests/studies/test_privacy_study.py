@@ -100,12 +100,12 @@ def test_models_of_a_seed_share_start_and_batches():
     assert all(same) and not torch.equal(next(runs[0][0].parameters()), next(runs[1][0].parameters()))
 
 
-def test_kl_is_from_private_to_non_private_over_paired_seeds():
+def test_kl_is_from_non_private_to_private_over_paired_seeds():
     frame = _frame()
     alpha = {(r.noise, r.seed): torch.tensor(json.loads(r.alpha_rank)).double() for r in frame.itertuples()}
     table = privacy.kl_table(frame).query("explainer == 'rank'").set_index("level")
     for noise, eps in EPSILON.items():
-        pairs = [(Dirichlet(alpha[noise, s]), Dirichlet(alpha[0.0, s])) for s in (0, 1, 2)]
+        pairs = [(Dirichlet(alpha[0.0, s]), Dirichlet(alpha[noise, s])) for s in (0, 1, 2)]
         there = [float(kl_divergence(p, q)) for p, q in pairs]
         assert table.loc[eps, "kl"] == pytest.approx(np.mean(there), rel=1e-5)
         assert table.loc[eps, "se"] == pytest.approx(stats.sem(there), rel=1e-4)
