@@ -10,8 +10,8 @@ row and column. A study hands in its values, one row per seed, with ``submit``; 
 * ``not run``: nothing was handed in, because the study or its data set is absent.
 
 Chance is judged at 5 % by Welch's t-test with both spreads where the paper prints its own (Tables 1 and 2, MNIST: five
-runs each), otherwise by a t-test against the printed value as if it had none, with Holm's correction over the cells of a
-table (our presets' rows are one family, the reruns another). A single run has no spread: it is compared as it stands.
+runs each), otherwise by a t-test against the printed value as if it had none, with Holm's correction over the cells of
+a table (our presets' rows are one family, the reruns another). A single run has no spread: it is compared as it stands.
 
 ``same_g``, *against the paper's method on the same g*: our preset beside ``literal``, our rerun of the paper's variants
 as printed, the one with the best mean in that column, on the same data, splits and models, paired by seed (t-test of
