@@ -1,10 +1,14 @@
-"""Tables for readers: our value with its spread, the paper's beside it, as text, csv and markdown.
+"""Tables for readers: our value with its spread, the paper's beside it, as HTML, text, csv and markdown.
 
 A cell reads ``93.5 ± 0.9 [84.0]``: our mean and standard deviation over the seeds, the paper's value in brackets.
 """
 
+import html
+
 import numpy as np
 import pandas as pd
+from IPython import get_ipython
+from IPython.display import display
 
 from experiments.runner import paths
 from experiments.runner.files import markdown, write_csv, write_text
@@ -69,13 +73,29 @@ def save_table(frame, name) -> pd.DataFrame:
 
 
 def show(frame, title=None):
-    """Print a frame whole, as text: what nbval compares must not be HTML.
+    """Show a frame whole: in a notebook as an HTML table with its text beside it, elsewhere as text.
+
+    Both are plain functions of the numbers, without an id made up on the way, so that nbval can compare them.
 
     >>> show(pd.DataFrame({"a": [1]}, index=["x"]), "A title")
     A title
        a
     x  1
     """
-    if title:
-        print(title)
-    print("\n".join(line.rstrip() for line in frame.to_string().splitlines()))
+    text = "\n".join(([title] if title else []) + [line.rstrip() for line in frame.to_string().splitlines()])
+    if get_ipython() is None:
+        print(text)
+    else:
+        display({"text/plain": text, "text/html": html_table(frame, title)}, raw=True)
+
+
+def html_table(frame, title=None) -> str:
+    """The frame as HTML in the notebook's own table style: numbers as the text has them, every name escaped.
+
+    >>> print(html_table(pd.DataFrame({"a": [1]}), "5 < 6").splitlines()[1][-26:])
+    nowrap">5 &lt; 6</caption>
+    """
+    opening, rest = frame.to_html(border=0, justify="right", na_rep="").split("\n", 1)
+    style = "caption-side: top; text-align: left; font-weight: bold; white-space: nowrap"
+    caption = f'\n  <caption style="{style}">{html.escape(title.strip())}</caption>' if title else ""
+    return f"{opening}{caption}\n{rest}"
