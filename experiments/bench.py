@@ -361,7 +361,7 @@ def main():
     frame = study.run(run, grid(), name="bench", recompute=True, workers=1)
     report.show(explain_table(frame, 10_000).round(3), "seconds to explain 10,000 rows")
     report.show(report.save_table(verdicts(frame), "bench"), "\nwhat was promised")
-    scoreboard.update_readme()
+    scoreboard.update_pages()
 
 
 if __name__ == "__main__":

@@ -194,7 +194,7 @@ def finish(smoke: bool) -> None:
         print("Toy size: these numbers only show that the path works.\n")
     print(scoreboard.table(colour=scoreboard.wants_colour()))
     if not smoke and paths.output() == paths.root():
-        scoreboard.update_readme()
+        scoreboard.update_pages()
 
 
 def known_minutes() -> dict[str, float]:

@@ -25,7 +25,7 @@ Our own presets stand in rows of their own, against the paper's best BIF of that
 and ``bifkit (global)`` in Tables 1 and 2, ``bifkit`` on MNIST. The rows with the paper's names are our reruns
 of what the paper ran.
 
-``python -m experiments.runner.scoreboard`` prints the scoreboard; with ``--readme`` it renews the README's tables.
+``python -m experiments.runner.scoreboard`` prints the scoreboard; with ``--pages`` it renews the tables of the pages.
 """
 
 import argparse
@@ -392,31 +392,39 @@ def speed_table() -> str:
     return file.read_text(encoding="utf-8").strip() if file.exists() else ""
 
 
-def update_readme() -> bool:
-    """Renew the README's tables, each between ``<!-- name -->`` and ``<!-- /name -->``; False if it has no place."""
-    file = paths.output() / "README.md"
-    text = file.read_text(encoding="utf-8") if file.exists() else ""
-    for name, content in (("speed", speed_table), ("timings", timings_table), ("scoreboard", readme_table)):
-        begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-        if there := begin in text and end in text:
+TABLES = {"README.md": {"scoreboard": readme_table},
+          "docs/speed.md": {"timings": timings_table, "speed": speed_table}}
+
+
+def update_pages() -> list[str]:
+    """Renew the pages' tables, each between ``<!-- name -->`` and ``<!-- /name -->``; returns those without a place."""
+    missing = []
+    for page, tables in TABLES.items():
+        file = paths.output() / page
+        text = file.read_text(encoding="utf-8") if file.exists() else ""
+        for name, content in tables.items():
+            begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+            if begin not in text or end not in text:
+                missing.append(f"{page} has no {begin} ... {end}")
+                continue
             head, rest = text.split(begin, 1)
             text = f"{head}{begin}\n{content()}\n{end}{rest.split(end, 1)[1]}"
-    if there:
-        with writing(patience=5.0):
-            write_text(text, file)
-    return there
+        if text:
+            with writing(patience=5.0):
+                write_text(text, file)
+    return missing
 
 
 def main(argv: list[str] | None = None) -> int:
-    """``python -m experiments.runner.scoreboard [--readme]``."""
+    """``python -m experiments.runner.scoreboard [--pages]``."""
     parser = argparse.ArgumentParser(prog="python -m experiments.runner.scoreboard", description="the scoreboard")
-    parser.add_argument("--readme", action="store_true", help="renew the tables in README.md")
-    if not parser.parse_args(argv).readme:
+    parser.add_argument("--pages", action="store_true", help="renew the tables in README.md and docs/speed.md")
+    if not parser.parse_args(argv).pages:
         print(table(colour=wants_colour()))
-    elif not update_readme():
-        print("README.md has no <!-- scoreboard --> ... <!-- /scoreboard --> to fill")
-        return 1
-    return 0
+        return 0
+    missing = update_pages()
+    print(*missing, sep="\n", end="\n" if missing else "")
+    return 1 if missing else 0
 
 
 if __name__ == "__main__":

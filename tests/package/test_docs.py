@@ -13,6 +13,7 @@ from experiments.runner import paths
 
 PAGE = (paths.root() / "docs" / "choosing_settings.md").read_text()
 README = (paths.root() / "README.md").read_text()
+USING = (paths.root() / "docs" / "using.md").read_text()
 NOT_A_KNOB = {"model", "preset", "groups", "feature_names", "likelihood", "image", "classes", "device", "self"}
 
 
@@ -62,19 +63,20 @@ def test_gates_fills_targets_and_presets_are_named():
 
 
 def test_links_and_plots_exist():
-    for text, folder in ((PAGE, paths.root() / "docs"), (README, paths.root())):
+    for text, folder in ((PAGE, paths.root() / "docs"), (USING, paths.root() / "docs"), (README, paths.root())):
         for target in re.findall(r"\]\(([^)#]+)\)", text):
             assert target.startswith("http") or (folder / target).exists(), target
-    line = README[README.index("- `bifkit.plots`"):]
+    line = USING[USING.index("- `bifkit.plots`"):]
     for name in re.findall(r"`(\w+)`", line[:line.index(";")]):
         assert hasattr(plots, name), name
 
 
-def test_the_readmes_first_lines_run():
+@pytest.mark.parametrize("page", [README, USING])
+def test_a_pages_first_lines_run(page):
     X = np.random.default_rng(0).normal(size=(100, 4)).astype("float32")
     g = torch.nn.Linear(4, 2)
     with torch.no_grad():
         g.weight.copy_(torch.tensor([[0.0, -3, 0, 0], [0, 3, 0, 0]]))
     names = {"model": g, "X": X, "y": (X[:, 1] > 0).astype(int), "X_new": X[:5]}
-    exec(re.search(r"```python\n(.*?)```", README, flags=re.S).group(1), names)
+    exec(re.search(r"```python\n(.*?)```", page, flags=re.S).group(1), names)
     assert names["posterior"].mean.argmax() == 1 and (names["rows"].mean.argmax(-1) == 1).all()

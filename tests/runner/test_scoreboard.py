@@ -17,7 +17,7 @@ def output(tmp_path, monkeypatch):
     return tmp_path
 
 
-STALE = "README.md is stale: python -m experiments.runner.scoreboard --readme"
+STALE = "README.md or docs/speed.md is stale: python -m experiments.runner.scoreboard --pages"
 
 
 def hand_in(item, row, column, values, study="study"):
@@ -186,22 +186,26 @@ def test_colour_only_on_a_terminal(monkeypatch):
     assert "0.820/0.788+" in scoreboard.table()
 
 
-def test_readme_is_renewed_between_its_markers(output):
-    (output / "README.md").write_text("# top\n<!-- scoreboard -->\nold\n<!-- /scoreboard -->\n<!-- timings -->"
-                                      "\n<!-- /timings -->\n<!-- speed -->\n<!-- /speed -->\nend\n")
+def test_pages_are_renewed_between_their_markers(output, capsys):
+    page = output / "docs" / "speed.md"
+    page.parent.mkdir()
+    (output / "README.md").write_text("# top\n<!-- scoreboard -->\nold\n<!-- /scoreboard -->\nend\n")
+    page.write_text("<!-- timings -->\n<!-- /timings -->\n<!-- speed -->\n<!-- /speed -->\nend\n")
     (paths.figures() / "bench.md").write_text("| promise |\n|---|\n| fast |\n")
     minutes = pd.DataFrame({"notebook": ["03_mnist", "09_speed"], "minutes": [4.5, 2.0]})
     minutes.to_csv(paths.results() / "timings.csv", index=False)
     hand_in("mnist", "bifkit", "k=1", [0.82])
-    assert scoreboard.main(["--readme"]) == 0
-    text = (output / "README.md").read_text()
-    assert text.startswith("# top\n<!-- scoreboard -->\n| paper item")
+    assert scoreboard.main(["--pages"]) == 0
+    readme, speed = (output / "README.md").read_text(), page.read_text()
+    assert readme.startswith("# top\n<!-- scoreboard -->\n| paper item") and readme.endswith("/scoreboard -->\nend\n")
+    assert "old" not in readme and "0.820 / not run" in readme
     assert "\n| 03_mnist | 4.5 |\n| 09_speed | 2.0 |\n| **the paper's items, 00 to 05** | **4.5** |\n" \
-        "| **beyond the paper, 06 to 09** | **2.0** |\n| **all** | **6.5** |\n\n| minutes of one core |" in text
-    assert text.endswith("|\n<!-- /timings -->\n<!-- speed -->\n| promise |\n|---|\n| fast |\n<!-- /speed -->\nend\n")
-    assert "old" not in text and "0.820 / not run" in text
-    scoreboard.update_readme()
-    assert (output / "README.md").read_text() == text
+        "| **beyond the paper, 06 to 09** | **2.0** |\n| **all** | **6.5** |\n\n| minutes of one core |" in speed
+    assert speed.endswith("|\n<!-- /timings -->\n<!-- speed -->\n| promise |\n|---|\n| fast |\n<!-- /speed -->\nend\n")
+    assert scoreboard.update_pages() == [] and (output / "README.md").read_text() == readme
+    page.write_text("no place")
+    assert scoreboard.main(["--pages"]) == 1 and "docs/speed.md has no <!-- timings -->" in capsys.readouterr().out
+    assert page.read_text() == "no place"
 
 
 def test_minutes_of_a_method_are_the_sums_of_its_runs():
@@ -224,6 +228,7 @@ def test_minutes_of_a_method_are_the_sums_of_its_runs():
 
 def test_the_committed_scoreboard_and_readme_are_current(output):
     scores, readme = paths.root() / "results" / "scores", paths.root() / "README.md"
+    speed = (paths.root() / "docs" / "speed.md").read_text()
     if not scores.exists() or not readme.exists():
         pytest.skip("no README or no results yet")
     shutil.copytree(scores, paths.results() / "scores")
@@ -234,7 +239,7 @@ def test_the_committed_scoreboard_and_readme_are_current(output):
     if (paths.root() / "results" / "timings.csv").exists():
         for file in (paths.root() / "results").glob("*.csv"):
             shutil.copy(file, paths.results())
-        assert scoreboard.timings_table() in readme.read_text(), STALE
+        assert scoreboard.timings_table() in speed, STALE
     if (paths.root() / "figures" / "bench.md").exists():
         shutil.copy(paths.root() / "figures" / "bench.md", paths.figures())
-        assert scoreboard.speed_table() in readme.read_text(), STALE
+        assert scoreboard.speed_table() in speed, STALE
