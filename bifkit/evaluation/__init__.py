@@ -11,8 +11,9 @@ from bifkit.evaluation.metrics import (
     post_hoc_accuracy,
     top_k_mask,
 )
+from bifkit.evaluation.refitting import refits
 from bifkit.evaluation.relevance import Relevant
 
 __all__ = ["Diagnostics", "FitWarning", "Relevant", "check_refits", "coverage", "deletion_curve", "deletion_score",
            "diagnose", "held_out", "insertion_curve", "insertion_score", "keep_features", "mask_only_accuracy", "mcc",
-           "mcc_of_masks", "post_hoc_accuracy", "temperature", "top_k_mask"]
+           "mcc_of_masks", "post_hoc_accuracy", "refits", "temperature", "top_k_mask"]
