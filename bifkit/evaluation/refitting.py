@@ -191,7 +191,7 @@ def _claim(folder, job):
         found = json.loads(note.read_text())
         other = [part for part in job if found.get(part) != job[part]]
     except (ValueError, AttributeError):
-        raise ValueError(f"{NOTE} in folder {folder.name!r} is damaged: give another folder, or empty this one") from None
+        raise ValueError(f"{NOTE} in folder {folder.name!r} is damaged: give another folder, or empty it") from None
     if other:
         raise ValueError(f"folder {folder.name!r} holds refits of another job (other {', '.join(other)}): give another "
                          "folder, or empty this one")
