@@ -27,48 +27,22 @@ SHOWN = {"a": "{:.3f}", "b": "{:.3f}", "difference": "{:+.3f}", "lower": "{:+.3f
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """How far two explanations lie apart, and whether chance explains it; see :func:`compare`.
+    """How far two explanations lie apart, and whether chance explains it; :func:`compare` makes it.
 
-    Parameters
-    ----------
-    total_variation : float
-        The part of the importance that changed hands, 0 to 1: half the sum of absolute differences.
-    jensen_shannon : float
-        Jensen-Shannon distance (base 2), 0 to 1; it gives more weight to small importances.
-    kl : (float, float)
-        KL(a || b) and KL(b || a) in nats between the Dirichlets (section 4.4); of lists, between the Dirichlets of the
-        averaged alphas, as the paper has it. NaN after a calibration per feature, where there is no closed form.
-    n : (int, int)
-        Refits on each side.
-    features : pandas.DataFrame
-        One row per feature, see :meth:`to_frame`.
-    rows : pandas.DataFrame, optional
-        Local: the distances of each row and whether its top k changed. The numbers above are means over the rows.
-    interval : (float, float), optional
-        Bootstrap interval of ``total_variation``.
-    p_value : float, optional
-        That of the permutation; None, as the interval, for single posteriors.
-    splits : int
-        Splits of the refits that it rests on.
-    exact : bool
-        Whether those are all there are.
-    prob : float
-        Probability of the intervals.
-    k : int
-        The k of ``top_changed``.
+    Of local explanations the numbers are means over the rows.
     """
 
-    total_variation: float
-    jensen_shannon: float
-    kl: tuple[float, float]
-    n: tuple[int, int]
-    features: pd.DataFrame
-    rows: pd.DataFrame | None = None
-    interval: tuple[float, float] | None = None
+    total_variation: float  # the part of the importance that changed hands, 0 to 1: half the sum of |differences|
+    jensen_shannon: float  # distance in base 2, 0 to 1; it weighs changes among small importances more
+    kl: tuple[float, float]  # KL(a || b), KL(b || a) in nats; NaN after a calibration per feature (no closed form)
+    n: tuple[int, int]  # posteriors on each side
+    features: pd.DataFrame  # one row per feature, see to_frame
+    rows: pd.DataFrame | None = None  # local: the distances of each row, and whether its top k changed
+    interval: tuple[float, float] | None = None  # of total_variation; without refits None, as the p-value
     p_value: float | None = None
-    splits: int = 0
-    exact: bool = False
-    prob: float = 0.95
+    splits: int = 0  # that the p-value rests on
+    exact: bool = False  # are those all splits?
+    prob: float = 0.95  # of the intervals
     k: int = 1
 
     @property
@@ -134,7 +108,8 @@ def compare(a, b, *, paired=False, k=1, prob=0.95, draws=9999, resamples=2000, s
     """Are two explanations different? Distances and, with refits on both sides, whether chance explains them.
 
     The statistic is the total variation between the mean importances, averaged over the refits of each side first;
-    local explanations are compared row by row, and their distances averaged over the rows.
+    local explanations are compared row by row, and their distances averaged over the rows. The KL is that between the
+    Dirichlets (section 4.4), of lists between those of the averaged alphas, as the paper has it.
 
     *The p-value* is the share of splits of all refits into two sides that lie at least as far apart: of all splits,
     where there are at most 10,000, else (1 + hits) / (1 + draws) of random ones. It asks whether the two ways of making

@@ -99,7 +99,10 @@ def test_pairs_see_through_what_they_have_in_common():
     rng = np.random.default_rng(0)
     common = [rng.dirichlet(ALPHA / 5) + 0.02 for _ in range(8)]
     a, b = ([Posterior(40 * c + shift * np.array([1, -1, 0, 0]), NAMES) for c in common] for shift in (0, 0.5))
-    assert compare(a, b, paired=True).p_value == pytest.approx(2 / 2**8) and compare(a, b).p_value > 0.2
+    pairs, mixed = compare(a, b, paired=True), compare(a, b)
+    assert pairs.p_value == pytest.approx(2 / 2**8) and mixed.p_value > 0.2
+    wide = [(found.features["upper"] - found.features["lower"]).max() for found in (pairs, mixed)]
+    assert wide[0] < 0.2 * wide[1] and pairs.total_variation == pytest.approx(mixed.total_variation)
 
 
 def test_sampled_splits_agree_with_all_of_them(monkeypatch):

@@ -69,7 +69,15 @@ def test_a_refit_depends_on_the_seed_and_its_number_alone():
     assert np.array_equal(alphas(few), alphas(more)[:2]) and not np.isin(alphas(other), alphas(few)).any()
 
 
-def test_random_generators_and_threads_stay_as_they_were():
+@pytest.fixture
+def two_threads():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(threads)
+
+
+def test_random_generators_and_threads_stay_as_they_were(two_threads):
     before = random.getstate(), np.random.get_state()[1].copy(), torch.get_rng_state(), torch.get_num_threads()
     seen = []
 
