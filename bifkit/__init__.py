@@ -5,13 +5,14 @@
 
 import importlib
 
+from bifkit.evaluation import compare, refits
 from bifkit.explainers import GlobalBIF, LocalBIF
 from bifkit.inputs import Distilled, distill
 from bifkit.posterior import Posterior
 from bifkit.refine import refine
 
 __version__ = "1.0.0"
-__all__ = ["Distilled", "GlobalBIF", "LocalBIF", "Posterior", "distill", "plots", "refine"]
+__all__ = ["Distilled", "GlobalBIF", "LocalBIF", "Posterior", "compare", "distill", "plots", "refine", "refits"]
 
 
 def __getattr__(name):

@@ -3,6 +3,7 @@
     one posterior     importances, probability_top, ridge, bars        (bifkit.plots.posterior)
     its rows          heatmap, row                                     (bifkit.plots.rows)
     several models    compare = side_by_side + kl_matrix               (bifkit.plots.comparison)
+    two, with refits  differences                                      (bifkit.plots.comparison)
     images            overlay                                          (bifkit.plots.images)
     a fit             elbo_curve                                       (bifkit.plots.comparison)
 
@@ -25,11 +26,11 @@ from bifkit.plots.canvas import (
     panels,
     style,
 )
-from bifkit.plots.comparison import compare, elbo_curve, kl_matrix, side_by_side
+from bifkit.plots.comparison import compare, differences, elbo_curve, kl_matrix, side_by_side
 from bifkit.plots.images import overlay
 from bifkit.plots.posterior import bars, importances, probability_top, ridge
 from bifkit.plots.rows import heatmap, row
 
 __all__ = ["BLUE", "GREEN", "GREY", "ORANGE", "PALETTE", "PURPLE", "RED", "SKY", "STYLE", "YELLOW",
-           "axes", "bars", "compare", "elbo_curve", "heatmap", "importances", "kl_matrix", "overlay", "panels",
-           "probability_top", "ridge", "row", "side_by_side", "style"]
+           "axes", "bars", "compare", "differences", "elbo_curve", "heatmap", "importances", "kl_matrix", "overlay",
+           "panels", "probability_top", "ridge", "row", "side_by_side", "style"]

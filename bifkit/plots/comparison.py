@@ -13,6 +13,7 @@ from bifkit.plots.canvas import (
     RED,
     SKY,
     axes,
+    cut,
     name_ticks,
     panels,
     plain,
@@ -140,6 +141,44 @@ def compare(posteriors, *, ax=None, prob=0.95, top=10):
     side_by_side(posteriors, ax=left, prob=prob, top=top)
     kl_matrix(posteriors, ax=right)
     return figure if ax is None else ax
+
+
+def differences(comparison, *, ax=None, top=15):
+    """The features' differences b - a with their intervals, the largest on top; returns the Axes.
+
+    Coloured are those that chance hardly explains (p_adjusted below .05); without refits there are no intervals.
+
+    >>> from bifkit.evaluation import compare
+    >>> found = compare(Posterior([3.0, 1.0], ["age", "sex"]), Posterior([1.0, 1.0], ["age", "sex"]))
+    >>> found.plot().lines[0].get_xdata().tolist()
+    [-0.25, 0.25]
+
+    Parameters
+    ----------
+    comparison : Comparison
+        Of :func:`bifkit.compare`.
+    ax : Axes, optional
+    top : int, default 15
+        Features shown at most.
+    """
+    frame = comparison.features.head(top).rename(columns={"difference": "mean"})
+    ax, y = axes(ax, (6 + room(frame.index), 0.9 + 0.28 * len(frame))), np.arange(len(frame))
+    if comparison.p_value is None:
+        ax.plot(frame["mean"], y, "o", color=BLUE, ms=6)
+        what = ""
+    else:
+        sure = (frame["p_adjusted"] < 0.05).to_numpy()
+        whiskers(ax, y[sure], frame[sure], label="adjusted p < .05")
+        whiskers(ax, y[~sure], frame[~sure], color=GREY, label="within chance")
+        ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False, fontsize=9)
+        what = f" (mean and {percent(comparison.prob)} interval)"
+    ax.axvline(0, color=GREY, lw=0.8, zorder=0)
+    names_down(ax, frame.index)
+    rows = "" if comparison.rows is None else f"{len(comparison.rows)} rows averaged"
+    part = cut(len(frame), len(comparison.features), "largest")
+    said = ", ".join(filter(None, (part and f"{part} differences", rows)))
+    ax.set_xlabel(f"difference of importance, b - a{what}" + (f"\n{said}" if said else ""))
+    return ax
 
 
 def elbo_curve(explainer, *, ax=None):

@@ -12,6 +12,7 @@ from bifkit import LocalBIF, Posterior, gates, plots, presets
 from experiments.runner import paths
 
 PAGE = (paths.root() / "docs" / "choosing_settings.md").read_text()
+COMPARING = (paths.root() / "docs" / "comparing.md").read_text()
 README = (paths.root() / "README.md").read_text()
 USING = (paths.root() / "docs" / "using.md").read_text()
 NOT_A_KNOB = {"model", "preset", "groups", "feature_names", "likelihood", "image", "classes", "device", "self"}
@@ -63,7 +64,8 @@ def test_gates_fills_targets_and_presets_are_named():
 
 
 def test_links_and_plots_exist():
-    for text, folder in ((PAGE, paths.root() / "docs"), (USING, paths.root() / "docs"), (README, paths.root())):
+    for text in (PAGE, USING, COMPARING, README):
+        folder = paths.root() / ("" if text is README else "docs")
         for target in re.findall(r"\]\(([^)#]+)\)", text):
             assert target.startswith("http") or (folder / target).exists(), target
     line = USING[USING.index("- `bifkit.plots`"):]
@@ -80,3 +82,12 @@ def test_a_pages_first_lines_run(page):
     names = {"model": g, "X": X, "y": (X[:, 1] > 0).astype(int), "X_new": X[:5]}
     exec(re.search(r"```python\n(.*?)```", page, flags=re.S).group(1), names)
     assert names["posterior"].mean.argmax() == 1 and (names["rows"].mean.argmax(-1) == 1).all()
+
+
+def test_the_example_of_comparing_runs_and_finds_the_difference():
+    names = {}
+    exec(re.search(r"```python\n(.*?)```", COMPARING, flags=re.S).group(1), names)
+    found = names["found"]
+    assert found.p_value < 0.05 and set(found.to_frame().index[:2]) == {"x1", "x2"}
+    for word in ("total_variation", "jensen_shannon", "kl", "features", "top_changed"):
+        assert hasattr(found, word) and f"`{word}`" in COMPARING
