@@ -102,7 +102,8 @@ def test_the_changelog_has_this_version_and_what_is_unreleased():
 def test_the_citation_names_the_papers_authors_for_the_paper():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["cff-version"] == "1.2.0" and citation["license"] == PROJECT["license"]["text"]
-    assert citation["authors"] == [{"name": PROJECT["authors"][0]["name"]}] and citation["version"] == PROJECT["version"]
+    assert citation["authors"] == [{"name": PROJECT["authors"][0]["name"]}]
+    assert citation["version"] == PROJECT["version"]
     paper = citation["preferred-citation"]
     assert paper["title"] == "Bayesian Importance of Features (BIF)" and paper["type"] == "article"
     names = [(a["given-names"], a["family-names"]) for a in paper["authors"]]
