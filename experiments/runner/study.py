@@ -229,7 +229,7 @@ def _measured(function, key):
 
 def _reset_peak():
     """Forget this process' peak memory so far, where the system can."""
-    with contextlib.suppress(OSError, AttributeError):
+    with contextlib.suppress(OSError, AttributeError, TypeError):  # TypeError: Windows
         ctypes.CDLL(None).malloc_trim(0)  # glibc: what earlier runs of this process have freed must hide nothing
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")  # Linux: VmHWM starts again from the present size
@@ -241,9 +241,15 @@ def _peak_mb():
         line = next(x for x in open("/proc/self/status") if x.startswith("VmHWM"))
         return round(int(line.split()[1]) / 1024, 1)
     except (OSError, StopIteration):
-        import resource  # not on every system, hence here
+        pass  # not Linux
+    try:
+        import resource
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return round(peak / (1024**2 if sys.platform == "darwin" else 1024), 1)
+    except ImportError:  # Windows
+        import psutil
+        memory = psutil.Process().memory_info()
+        return round(getattr(memory, "peak_wset", memory.rss) / 1024**2, 1)
 
 
 def _key(function, row, code):
