@@ -19,7 +19,7 @@ from sklearn.exceptions import NotFittedError
 
 from bifkit import inputs, storage
 from bifkit.dirichlet import FLOOR
-from bifkit.elbo import one_against_rest, target_reader
+from bifkit.elbo import of_class, target_reader
 from bifkit.evaluation import Diagnostics, diagnose
 from bifkit.networks import GlobalAlpha, ImportanceNetwork
 from bifkit.posterior import Posterior
@@ -37,7 +37,7 @@ PARAMETERS = f"""
     Parameters
     ----------
     model : torch.nn.Module
-        The trained, differentiable g; it returns logits (rows, classes), one logit, or a prediction.
+        The trained, differentiable g; it returns logits (rows, classes), one logit, or predictions.
     preset : str, default "rank"
         "rank" (which features matter?), "few" (which few are enough?), "paper" or "released".
     gate : str, default "{_RANK.gate}"
@@ -71,12 +71,19 @@ PARAMETERS = f"""
         Features that share one importance, such as {{"address": ["street", "city"]}}.
     feature_names : list of str, optional
         Where X has no columns of its own.
+    output : str, int or function, optional
+        Which part of what g returns to explain, where that is not one tensor: a key or attribute such as "logits", a
+        position in a tuple, or a function of it.
     likelihood : str, optional
-        "categorical", "binary" or "regression"; by default read off g's outputs and y.
+        "categorical" (classes), "binary" (one logit), "multilabel" (a logit for each of several labels; y is (N, C) of
+        0 and 1) or "regression" (one value or several; y is (N,) or (N, C)); by default read off g's outputs and y.
+        Without y, several outputs are taken for class logits, with a warning where they do not look like that: where
+        the same output is the largest in every row, or all are in [0, 1] and do not sum to one.
     image : (int, int), optional
         Height and width of an image: the importance network gets convolutions.
     classes : "each", int or list of int, optional
-        Explain these classes one by one, each against the rest: ``explain`` then gives {{class: posterior}}.
+        Explain these classes one by one, each against the rest (of several labels or values: alone). ``explain`` then
+        gives {{class: posterior}}, and of a single number the posterior itself.
     device : str, optional
         Where g is expected to be; it is not moved.
     seed : int, default 0
@@ -89,7 +96,8 @@ PARAMETERS = f"""
     Attributes
     ----------
     score_ : float or None
-        How well g predicts y from the whole input: accuracy, or R^2 of a regression.
+        How well g predicts y from the whole input: accuracy, or R^2 of a regression; of several labels or values
+        their mean.
     diagnostics_ : Diagnostics
         Has the fit converged, and does it say anything?
     history_ : list of list of float
@@ -104,15 +112,15 @@ class _BIF(BaseEstimator):
 
     def __init__(self, model, preset="rank", *, gate=None, fill=None, target=None, draws=None, point_estimate=None,
                  fidelity=None, prior=None, kl_weight=None, epochs=None, min_steps=None, batch_size=None, lr=None,
-                 restarts=None, hidden=None, groups=None, feature_names=None, likelihood=None, image=None,
-                 classes=None, device=None, seed=0, progress=None, verbose=0):
+                 restarts=None, hidden=None, groups=None, feature_names=None, output=None, likelihood=None,
+                 image=None, classes=None, device=None, seed=0, progress=None, verbose=0):
         self.model, self.preset, self.seed, self.device = model, preset, seed, device
         self.gate, self.fill, self.target, self.draws, self.lr = gate, fill, target, draws, lr
         self.point_estimate, self.prior, self.kl_weight, self.hidden = point_estimate, prior, kl_weight, hidden
         self.fidelity = fidelity
         self.epochs, self.min_steps, self.batch_size, self.restarts = epochs, min_steps, batch_size, restarts
         self.groups, self.feature_names, self.likelihood, self.image = groups, feature_names, likelihood, image
-        self.classes, self.progress, self.verbose = classes, progress, verbose
+        self.output, self.classes, self.progress, self.verbose = output, classes, progress, verbose
 
     def _settings(self) -> Settings:
         names = ("gate", "fill", "target", "draws", "point_estimate", "fidelity", "prior", "kl_weight",
@@ -136,8 +144,8 @@ class _BIF(BaseEstimator):
         device = inputs.check_model(self.model, self.device)
         with verbosity(self.verbose), seeded(type(self).__name__, self.seed), inputs.frozen(self.model):
             known = self.likelihood or getattr(self.model, "likelihood_", None)  # a stand-in knows what it stands for
-            rows = inputs.source(X, y, self.model, device=device, likelihood=known, groups=self.groups,
-                                 feature_names=self.feature_names, batch_size=s.batch_size)
+            rows = inputs.source(X, y, inputs.chosen(self.model, self.output), device=device, likelihood=known,
+                                 groups=self.groups, feature_names=self.feature_names, batch_size=s.batch_size)
             self._learn_names(X, rows)
             s = s.for_data(len(self.group_names_), rows.gain)
             if rows.score is None:
@@ -148,7 +156,7 @@ class _BIF(BaseEstimator):
                      "" if self.groups is None else f" in {len(self.group_names_)} groups", self.preset,
                      self.likelihood_)
             probe = rows.some(min(max(FOLLOWED // len(self.group_names_), 50), 1000))  # the rows a fit is judged by
-            fits = [self._fit_once(rows, s, probe, r, c) for c in self.classes_ or [None] for r in range(s.restarts)]
+            fits = [self._fit_once(rows, s, probe, r, c) for c in self._each_class() for r in range(s.restarts)]
             self.history_ = [[float(part.mean()) for part in np.array_split(c, min(20, len(c)))] for _, c, _ in fits]
             self.elbo_ = float(np.mean([h[-1] for h in self.history_]))
             self.diagnostics_ = diagnose(fits, probe, len(self.group_names_), null=s.prior + FLOOR)
@@ -171,16 +179,21 @@ class _BIF(BaseEstimator):
 
     def _fit_once(self, rows, s, probe, restart, class_number=None):
         """One fit: (network, ELBO of each step, importances followed). A released g learns along, as a copy."""
-        model, stream_of = self.model, None
+        model, stream_of = inputs.chosen(self.model, self.output), None
         if s.batch_norm == "train":
-            model = learning_copy(self.model)
+            model = learning_copy(model)
             stream_of = inputs.view(copy.deepcopy(model), rows.shape)  # soft targets: g as it was, not as it learns
             if not any(p.requires_grad for p in model.parameters()):
                 inputs.warn("preset 'released' rests on g's BatchNorm layers, and this g has none")
-        g = whole = inputs.view(model, rows.shape)
+        whole = g = inputs.view(model, rows.shape)
         likelihood, read = self.likelihood_, target_reader(s.target, self.likelihood_, class_number)
+        scale = rows.scale(s.target) if likelihood == "regression" else 1.0
         if class_number is not None:
-            likelihood, g = "binary", lambda x: one_against_rest(whole(x), class_number)
+            likelihood, scale = ("regression", scale[class_number]) if likelihood == "regression" else ("binary", 1.0)
+
+            def g(x):
+                return of_class(whole(x), class_number, self.likelihood_)
+
         torch.manual_seed(derive_seed(type(self).__name__, self.seed, restart))
         network = self._new_network(rows.width, s, rows).to(rows.mean.device, torch.float32).train()
         steps = self._steps(s, rows)
@@ -191,8 +204,7 @@ class _BIF(BaseEstimator):
                 network, g, rows.batches(read, stream_of), s, steps=steps, optimiser=optimiser, schedule=schedule,
                 average=getattr(network, "theta", None), probe=probe, progress=self.progress,
                 name=type(self).__name__ + ("" if class_number is None else f" class {class_number}"),
-                kl_weight=self._kl_weight(s, rows), likelihood=likelihood, mean=rows.mean,
-                scale=rows.scale(s.target) if likelihood == "regression" else 1.0,
+                kl_weight=self._kl_weight(s, rows), likelihood=likelihood, mean=rows.mean, scale=scale,
                 groups=None if self.groups is None else torch.as_tensor(self.groups_, device=rows.mean.device))
         except FloatingPointError as error:
             raise FloatingPointError(f"{error}: {inputs.why_not_finite(model, rows)}") from None
@@ -207,7 +219,7 @@ class _BIF(BaseEstimator):
         return 1.0 / rows.size if s.kl_weight == "1/batch" else s.kl_weight
 
     def save(self, path):
-        """Write everything but g to one file without pickle; g stays yours.
+        """Write everything but g (and a function ``output=``) to one file without pickle; g stays yours.
 
         Parameters
         ----------
@@ -225,6 +237,7 @@ class _BIF(BaseEstimator):
             "feature_names": self.feature_names_, "columns": self.columns_, "group_names": self.group_names_,
             "from_frame": hasattr(self, "feature_names_in_"), "shape": list(self.shape_),
             "likelihood": self.likelihood_, "classes": self.classes_, "groups": groups,
+            "output": None if callable(self.output) else self.output,
             "diagnostics": self.diagnostics_ and dataclasses.asdict(self.diagnostics_), "history": self.history_,
             "elbo": self.elbo_, "seed": self.seed, "restarts": len(self.networks_),
             "image": list(self.image) if self.image else None})
@@ -248,13 +261,13 @@ class _BIF(BaseEstimator):
             self.settings_ = preset(meta["preset"], **settings)
             again = {k: v for k, v in settings.items() if k in self.get_params()}  # fit again as it was fitted
             self.set_params(**again | {"lr": meta["settings"][self._lr_field], "groups": meta["groups"],
-                                       "likelihood": meta["likelihood"]})
+                                       "likelihood": meta["likelihood"], "output": meta.get("output")})
             self.feature_names_, self.group_names_ = meta["feature_names"], meta["group_names"]
             self.shape_, self.likelihood_ = tuple(meta["shape"]), meta["likelihood"]
             self.history_, self.elbo_, self.groups_ = meta["history"], meta["elbo"], arrays["groups"]
             self.score_, self.classes_ = meta.get("score"), meta.get("classes")
             self.columns_ = meta.get("columns", self.feature_names_ if meta.get("named", True) else None)
-            if meta.get("from_frame"):  # older files lack these five
+            if meta.get("from_frame"):  # older files lack all that is read by get()
                 self.feature_names_in_ = np.array(self.columns_, dtype=object)
             self.classes = self.classes_
             self.diagnostics_ = Diagnostics(**meta["diagnostics"]) if meta.get("diagnostics") else None
@@ -272,17 +285,21 @@ class _BIF(BaseEstimator):
         if not self.__sklearn_is_fitted__():
             raise NotFittedError(f"this {type(self).__name__} is not fitted: call fit(X, y) first")
 
+    def _each_class(self):
+        """The numbers of the classes that are explained one by one; [None] where the decision is."""
+        return self.classes_ if isinstance(self.classes_, list) else [self.classes_]
+
     def _alpha(self, x):
         """alpha of some rows, (classes, B, G): averaged over the restarts."""
         with torch.no_grad():
             alphas = np.stack([network(x).double().cpu().numpy() for network in self.networks_])
-        return alphas.reshape(len(self.classes_ or [None]), -1, *alphas.shape[1:]).mean(1)
+        return alphas.reshape(len(self._each_class()), -1, *alphas.shape[1:]).mean(1)
 
     def _answer(self, alphas, index=None, names=None):
-        """The posterior of ``alphas``, one per class; {class: posterior} where classes were asked for."""
-        posteriors = [self._posterior(alpha, index, names, {} if c is None else {"class": c})
-                      for c, alpha in zip(self.classes_ or [None], alphas, strict=True)]
-        return posteriors[0] if self.classes_ is None else dict(zip(self.classes_, posteriors, strict=True))
+        """The posterior of ``alphas``, one per class; {class: posterior} where several classes were asked for."""
+        posteriors = {c: self._posterior(alpha, index, names, {} if c is None else {"class": c})
+                      for c, alpha in zip(self._each_class(), alphas, strict=True)}
+        return posteriors if isinstance(self.classes_, list) else posteriors[self.classes_]
 
     def _posterior(self, alpha, index, names, more):
         groups = list(self.group_names_)
