@@ -68,7 +68,11 @@ PARAMETERS = f"""
     hidden : int, default {_RANK.hidden}
         Width of the importance network's two layers.
     groups : dict, list of lists or integer mask, optional
-        Features that share one importance, such as {{"address": ["street", "city"]}}.
+        Features that share one importance, such as {{"address": ["street", "city"]}}. A mask has a group number for
+        each feature; it may have a row's own shape, or that of its last axes: superpixels (H, W) of rows (C, H, W),
+        captum's feature_mask, :func:`bifkit.windows` of a series.
+    group_names : dict, optional
+        Names of a mask's groups by their numbers, such as {{0: "sky"}}; "group 0", ... by default.
     feature_names : list of str, optional
         Where X has no columns of its own.
     output : str, int or function, optional
@@ -79,8 +83,8 @@ PARAMETERS = f"""
         0 and 1) or "regression" (one value or several; y is (N,) or (N, C)); by default read off g's outputs and y.
         Without y, several outputs are taken for class logits, with a warning where they do not look like that: where
         the same output is the largest in every row, or all are in [0, 1] and do not sum to one.
-    image : (int, int), optional
-        Height and width of an image: the importance network gets convolutions.
+    image : (int, int) or (int, int, int), optional
+        Height and width of an image, or channels, height and width: the importance network gets convolutions.
     classes : "each", int or list of int, optional
         Explain these classes one by one, each against the rest (of several labels or values: alone). ``explain`` then
         gives {{class: posterior}}, and of a single number the posterior itself.
@@ -112,15 +116,16 @@ class _BIF(BaseEstimator):
 
     def __init__(self, model, preset="rank", *, gate=None, fill=None, target=None, draws=None, point_estimate=None,
                  fidelity=None, prior=None, kl_weight=None, epochs=None, min_steps=None, batch_size=None, lr=None,
-                 restarts=None, hidden=None, groups=None, feature_names=None, output=None, likelihood=None,
-                 image=None, classes=None, device=None, seed=0, progress=None, verbose=0):
+                 restarts=None, hidden=None, groups=None, group_names=None, feature_names=None, output=None,
+                 likelihood=None, image=None, classes=None, device=None, seed=0, progress=None, verbose=0):
         self.model, self.preset, self.seed, self.device = model, preset, seed, device
         self.gate, self.fill, self.target, self.draws, self.lr = gate, fill, target, draws, lr
         self.point_estimate, self.prior, self.kl_weight, self.hidden = point_estimate, prior, kl_weight, hidden
         self.fidelity = fidelity
         self.epochs, self.min_steps, self.batch_size, self.restarts = epochs, min_steps, batch_size, restarts
         self.groups, self.feature_names, self.likelihood, self.image = groups, feature_names, likelihood, image
-        self.output, self.classes, self.progress, self.verbose = output, classes, progress, verbose
+        self.group_names, self.output, self.classes = group_names, output, classes
+        self.progress, self.verbose = progress, verbose
 
     def _settings(self) -> Settings:
         names = ("gate", "fill", "target", "draws", "point_estimate", "fidelity", "prior", "kl_weight",
@@ -169,7 +174,8 @@ class _BIF(BaseEstimator):
         """Features, groups and shape, as ``explain`` will need them."""
         self.groups_, self.group_names_ = np.arange(rows.width), list(rows.names)
         if self.groups is not None:
-            self.groups_, self.group_names_ = inputs.resolve_groups(self.groups, rows.names)
+            self.groups_, self.group_names_ = inputs.resolve_groups(self.groups, rows.names, rows.shape,
+                                                                    self.group_names)
         if len(self.group_names_) < 2:
             raise ValueError("all features stand in one group: importance is relative, so at least two are needed")
         self.feature_names_, self.shape_, self.n_features_in_ = rows.names, rows.shape, rows.width

@@ -6,7 +6,7 @@ The rest of the package imports from here, not from the files inside.
 from bifkit.inputs.answers import function_of
 from bifkit.inputs.checks import check_classes, check_X, warn
 from bifkit.inputs.distilling import Distilled, NotFaithful, distill
-from bifkit.inputs.groups import resolve_groups
+from bifkit.inputs.groups import resolve_groups, windows
 from bifkit.inputs.models import (
     check_model,
     chosen,
@@ -23,4 +23,4 @@ from bifkit.inputs.stored import check_explainer, check_posterior, pack_index, s
 __all__ = ["Distilled", "NotFaithful", "check_X", "check_classes", "check_explainer", "check_model", "check_posterior",
            "chosen", "distill", "frozen", "function_of", "is_loader", "like", "outputs", "pack_index", "predict_proba",
            "resolve_groups", "rows_of", "source", "stored_networks", "unpack_index", "view", "warn",
-           "why_not_finite"]
+           "why_not_finite", "windows"]

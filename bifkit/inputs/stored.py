@@ -75,7 +75,8 @@ def check_explainer(arrays: dict, meta: Any) -> None:
         _require(json.dumps(meta["groups"]) == json.dumps(members), "groups and their numbers do not fit together")
     shape, image = meta["shape"], meta["image"]
     _require(all(_whole(n, 1) for n in shape) and math.prod(shape) == D, "shape must be as many numbers as features")
-    _require(image is None or len(image) == 2 and all(_whole(n, 1) for n in image), "image must be height and width")
+    _require(image is None or len(image) in (2, 3) and all(_whole(n, 1) for n in image),
+             "image must be height and width, or channels, height and width")
     columns = meta.get("columns")
     _require(columns is None or _texts(columns) and len(columns) == D, "columns must be one text per feature")
     for key in ("from_frame", "named"):

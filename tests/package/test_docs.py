@@ -13,8 +13,8 @@ from experiments.runner import paths
 
 PAGE = (paths.root() / "docs" / "choosing_settings.md").read_text()
 README = (paths.root() / "README.md").read_text()
-NOT_A_KNOB = {"model", "preset", "groups", "feature_names", "output", "likelihood", "image", "classes", "device",
-              "self"}
+NOT_A_KNOB = {"model", "preset", "groups", "group_names", "feature_names", "output", "likelihood", "image",
+              "classes", "device", "self"}
 
 
 def _knobs():
