@@ -220,10 +220,10 @@ def probability_above(alpha, threshold=None, temperature=1.0) -> np.ndarray:
 
 
 def log_draws(alpha, draws, rng, temperature=1.0) -> np.ndarray:
-    """``draws`` samples of log f for one alpha (D,), finite for alpha down to 1e-4 (where f itself underflows)."""
+    """``draws`` samples of log f, (draws, ..., D), finite for alpha down to 1e-4 (where f itself underflows)."""
     alpha, _ = _marginal(alpha, temperature)
     # log Gamma(a) = log Gamma(a + 1) - E / a with E exponential: the small-shape identity, in logs
-    log_gamma = np.log(rng.gamma(alpha + 1, size=(draws, len(alpha))))
+    log_gamma = np.log(rng.gamma(alpha + 1, size=(draws, *alpha.shape)))
     log_gamma += np.log(temperature) - rng.exponential(size=log_gamma.shape) / alpha
     return log_gamma - special.logsumexp(log_gamma, axis=-1, keepdims=True)
 

@@ -102,6 +102,9 @@ PARAMETERS = f"""
     score_ : float or None
         How well g predicts y from the whole input: accuracy, or R^2 of a regression; of several labels or values
         their mean.
+    feature_importances_ : array (D,)
+        The global share of each feature, a group's in equal parts (classes: their mean), as scikit-learn's
+        ``SelectFromModel`` takes it. A LocalBIF that was loaded from a file has none: it is of the rows of fit.
     diagnostics_ : Diagnostics
         Has the fit converged, and does it say anything?
     history_ : list of list of float
@@ -166,9 +169,33 @@ class _BIF(BaseEstimator):
             self.elbo_ = float(np.mean([h[-1] for h in self.history_]))
             self.diagnostics_ = diagnose(fits, probe, len(self.group_names_), null=s.prior + FLOOR)
             self.networks_ = [network for network, *_ in fits]
+            self.feature_importances_ = self._importances(probe)
             log.info("%s: done in %.1f s, ELBO %.4f, %.1f effective features", type(self).__name__,
                      time.perf_counter() - started, self.elbo_, self.diagnostics_.effective_features)
         return self
+
+    def score(self, X, y) -> float:
+        """How well g predicts ``y`` from the whole rows ``X``: what ``score_`` is for the rows of fit.
+
+        Parameters
+        ----------
+        X : DataFrame, array or tensor
+            Rows.
+        y : array
+            Their labels.
+        """
+        self._check_fitted()
+        device = inputs.check_model(self.model)
+        x = inputs.check_X(X, width=self.n_features_in_)[0].to(device)
+        with seeded("score"), inputs.frozen(self.model):
+            output = inputs.outputs(inputs.view(inputs.chosen(self.model, self.output), self.shape_), x)
+        labels = inputs.check_y(y, len(x), output.shape[1], self.likelihood_)[1]
+        return inputs.score(output, labels.to(device), self.likelihood_)
+
+    def _importances(self, x):
+        """The global share of each feature, of some rows."""
+        shares = [self._posterior(alpha, None, None, {}).to_global().share for alpha in self._alpha(x)]
+        return (np.mean(shares, axis=0) / np.bincount(self.groups_))[self.groups_]
 
     def _learn_names(self, X, rows):
         """Features, groups and shape, as ``explain`` will need them."""
@@ -280,6 +307,8 @@ class _BIF(BaseEstimator):
             self.n_features_in_ = len(self.feature_names_)
             self.networks_ = inputs.stored_networks(
                 lambda: self._new_network(self.n_features_in_, self.settings_), arrays, meta["restarts"])
+            if isinstance(self, GlobalBIF):
+                self.feature_importances_ = self._importances(None)
         except Exception as error:  # whatever a stranger's file provokes
             raise storage.bad(f"the file lacks something a {cls.__name__} needs", error) from None
         return self
@@ -392,3 +421,21 @@ class LocalBIF(_BIF):
                 raise ValueError(f"X's columns are not those of fit, in their order: expected {self.columns_[:5]}...")
             blocks = (X[i:i + batch_size].to(device) for i in range(0, len(X), batch_size))
         return self._answer(np.concatenate([self._alpha(x) for x in blocks], axis=1), index, new)
+
+    def attribute(self, inputs, target=None) -> torch.Tensor:
+        """captum's verb: the mean importances of ``inputs``, in their shape; a group's stands at each of its inputs.
+
+        Parameters
+        ----------
+        inputs : Tensor or array
+            Rows, as ``explain`` takes them.
+        target : int, optional
+            One of the ``classes`` that were fitted.
+        """
+        found = self.explain(inputs)
+        found = found if isinstance(found, dict) else {self.classes_: found}
+        if target not in found:
+            raise ValueError(f"target must be one of the classes that were fitted, {list(found)}; got {target!r}: "
+                             "fit with classes= to explain single classes")
+        mean = torch.as_tensor(found[target].mean[:, self.groups_], dtype=torch.float32)
+        return mean.reshape(inputs.shape).to(getattr(inputs, "device", "cpu"))

@@ -4,7 +4,7 @@ The rest of the package imports from here, not from the files inside.
 """
 
 from bifkit.inputs.answers import function_of
-from bifkit.inputs.checks import check_classes, check_X, warn
+from bifkit.inputs.checks import check_classes, check_X, check_y, warn
 from bifkit.inputs.distilling import Distilled, NotFaithful, distill
 from bifkit.inputs.groups import resolve_groups, windows
 from bifkit.inputs.models import (
@@ -17,10 +17,10 @@ from bifkit.inputs.models import (
     view,
     why_not_finite,
 )
-from bifkit.inputs.rows import is_loader, rows_of, source
+from bifkit.inputs.rows import is_loader, rows_of, score, source
 from bifkit.inputs.stored import check_explainer, check_posterior, pack_index, stored_networks, unpack_index
 
 __all__ = ["Distilled", "NotFaithful", "check_X", "check_classes", "check_explainer", "check_model", "check_posterior",
-           "chosen", "distill", "frozen", "function_of", "is_loader", "like", "outputs", "pack_index", "predict_proba",
-           "resolve_groups", "rows_of", "source", "stored_networks", "unpack_index", "view", "warn",
-           "why_not_finite", "windows"]
+           "check_y", "chosen", "distill", "frozen", "function_of", "is_loader", "like", "outputs", "pack_index",
+           "predict_proba", "resolve_groups", "rows_of", "score", "source", "stored_networks", "unpack_index", "view",
+           "warn", "why_not_finite", "windows"]
