@@ -5,8 +5,9 @@ For rows x with Dirichlet parameters alpha(x), J draws f ~ Dir(alpha(x)) (or the
     ELBO = mean over rows and draws of log p(target | g(gated x)) - kl_weight * mean over rows of KL(Dir(alpha), prior)
 
 The target is the label, or g's own prediction on the whole input (``soft``), which explains the model rather than
-the data. Likelihoods: ``categorical`` (two or more logits), ``binary`` (one logit), ``regression`` (Gaussian whose
-scale is the target's own standard deviation, so that a unit of y does not change the balance with the KL).
+the data. Likelihoods: ``categorical`` (two or more logits), ``binary`` (one logit), ``multilabel`` (a logit for each of
+several labels, which are independent given x), ``regression`` (Gaussian whose scale is the target's own standard
+deviation, each output's own, so that a unit of y does not change the balance with the KL).
 
 That is fidelity in nats, ``absolute``. Under ``relative`` fidelity the left term is -log of the mean surprise (minus
 the mean log-likelihood, plus a hundredth of a nat). It is the likelihood of surprises that are exponentially
@@ -35,7 +36,7 @@ def elbo(g, x, target, alpha, settings, *, kl_weight, **likelihood):
     x : Tensor (B, D)
         Rows.
     target : Tensor
-        Labels (B,), class probabilities (B, C) or values (B,).
+        Labels (B,), class probabilities (B, C) or values (B,); (B, C) of several labels or values.
     alpha : Tensor (B, G) or (1, G)
         Dirichlet parameters of each row, or one for all.
     settings : Settings
@@ -68,9 +69,9 @@ def expected_log_likelihood(g, x, target, alpha, settings, *, groups=None, mean=
     mean, pool : Tensor, optional
         What fills a faded input: see ``gated``.
     likelihood : str, default "categorical"
-        Or "binary", "regression".
-    scale : float, default 1
-        Standard deviation of a regression.
+        Or "binary", "multilabel", "regression".
+    scale : float or Tensor (C,), default 1
+        Standard deviation of a regression, or of each of its outputs.
 
     Under the paper's gate equal importances halve both inputs, so that g (here the identity) sees (1, 0):
 
@@ -98,26 +99,30 @@ def log_likelihood(output, target, likelihood, scale=1.0):
 
     >>> round(float(log_likelihood(torch.zeros(1, 2), torch.tensor([1]), "categorical")), 4)
     -0.6931
+    >>> round(float(log_likelihood(torch.zeros(1, 2), torch.tensor([[1.0, 1.0]]), "multilabel")), 4)  # two labels
+    -1.3863
     """
     if likelihood == "categorical":
         if target.ndim == 2:  # probabilities; the labels' case below gathers instead
             return (output.log_softmax(1) * target).sum(1)
         return -F.cross_entropy(output, target, reduction="none")
-    output = output.squeeze(1)
-    if likelihood == "binary":
-        return -F.binary_cross_entropy_with_logits(output, target.to(output.dtype), reduction="none")
-    return -0.5 * ((output - target) / scale) ** 2
+    output = output.squeeze(1)  # (B,) where there is one output
+    if likelihood == "regression":
+        value = -0.5 * ((output - target) / scale) ** 2
+    else:
+        value = -F.binary_cross_entropy_with_logits(output, target.to(output.dtype), reduction="none")
+    return value.sum(1) if value.ndim == 2 else value
 
 
 def soft_target(output, likelihood):
-    """g's own prediction as a target: class probabilities (B, C), P(y=1) (B,), or the value (B,).
+    """g's own prediction as a target: class probabilities (B, C), P(y=1) (B,), or the value (B,); of several (B, C).
 
     >>> soft_target(torch.zeros(1, 2), "categorical").tolist()
     [[0.5, 0.5]]
     """
     if likelihood == "categorical":
         return output.softmax(1)
-    return output.squeeze(1).sigmoid() if likelihood == "binary" else output.squeeze(1)
+    return output.squeeze(1) if likelihood == "regression" else output.squeeze(1).sigmoid()
 
 
 def surprise(answer, likelihood):
@@ -128,7 +133,8 @@ def surprise(answer, likelihood):
     """
     if likelihood == "categorical":
         return torch.special.entr(answer).sum(-1)
-    return torch.special.entr(answer) + torch.special.entr(1 - answer)
+    value = torch.special.entr(answer) + torch.special.entr(1 - answer)
+    return value.sum(-1) if likelihood == "multilabel" else value
 
 
 def to_gain(without, with_all):
@@ -137,7 +143,7 @@ def to_gain(without, with_all):
     Parameters
     ----------
     without, with_all : float
-        Entropy of g's mean answer, and mean entropy of its answers; of a regression 1/2 and 0.
+        Entropy of g's mean answer, and mean entropy of its answers; of a regression 1/2 for each output, and 0.
 
     >>> round(to_gain(0.5, 0.0), 2), round(to_gain(0.6931, 0.6831), 2)  # a regression; a g that hardly knows anything
     (3.93, 0.01)
@@ -155,14 +161,26 @@ def one_against_rest(output, class_number):
     return (output[:, class_number] - output[:, others].logsumexp(1)).unsqueeze(1)
 
 
+def of_class(output, class_number, likelihood):
+    """What g says of one class alone, (B, C) to (B, 1): its logit against the rest, or the one label's or value's own.
+
+    >>> of_class(torch.tensor([[1.0, 2.0, 3.0]]), 1, "regression").tolist()
+    [[2.0]]
+    """
+    if likelihood == "categorical":
+        return one_against_rest(output, class_number)
+    return output[:, class_number].unsqueeze(1)
+
+
 def target_reader(target, likelihood, class_number=None):
     """A function (g's outputs, labels) -> targets of a batch; of one class, whether it is that class.
 
     >>> target_reader("labels", "categorical", 2)(None, torch.tensor([0, 2]))
     tensor([0., 1.])
     """
-    if target == "labels":
-        return lambda output, labels: labels if class_number is None else (labels == class_number).float()
     if class_number is None:
-        return lambda output, labels: soft_target(output, likelihood)
-    return lambda output, labels: soft_target(one_against_rest(output, class_number), "binary")
+        return lambda output, labels: labels if target == "labels" else soft_target(output, likelihood)
+    if target == "labels":
+        return lambda output, labels: (labels == class_number).float() if labels.ndim == 1 else labels[:, class_number]
+    one = "regression" if likelihood == "regression" else "binary"
+    return lambda output, labels: soft_target(of_class(output, class_number, likelihood), one)

@@ -19,7 +19,7 @@ from sklearn.exceptions import NotFittedError
 
 from bifkit import inputs, storage
 from bifkit.dirichlet import FLOOR
-from bifkit.elbo import one_against_rest, target_reader
+from bifkit.elbo import of_class, target_reader
 from bifkit.evaluation import Diagnostics, diagnose
 from bifkit.networks import GlobalAlpha, ImportanceNetwork
 from bifkit.posterior import Posterior
@@ -37,7 +37,7 @@ PARAMETERS = f"""
     Parameters
     ----------
     model : torch.nn.Module
-        The trained, differentiable g; it returns logits (rows, classes), one logit, or a prediction.
+        The trained, differentiable g; it returns logits (rows, classes), one logit, or predictions.
     preset : str, default "rank"
         "rank" (which features matter?), "few" (which few are enough?), "paper" or "released".
     gate : str, default "{_RANK.gate}"
@@ -68,15 +68,26 @@ PARAMETERS = f"""
     hidden : int, default {_RANK.hidden}
         Width of the importance network's two layers.
     groups : dict, list of lists or integer mask, optional
-        Features that share one importance, such as {{"address": ["street", "city"]}}.
+        Features that share one importance, such as {{"address": ["street", "city"]}}. A mask has a group number for
+        each feature; it may have a row's own shape, or that of its last axes: superpixels (H, W) of rows (C, H, W),
+        captum's feature_mask, :func:`bifkit.windows` of a series.
+    group_names : dict, optional
+        Names of a mask's groups by their numbers, such as {{0: "sky"}}; "group 0", ... by default.
     feature_names : list of str, optional
         Where X has no columns of its own.
+    output : str, int or function, optional
+        Which part of what g returns to explain, where that is not one tensor: a key or attribute such as "logits", a
+        position in a tuple, or a function of it.
     likelihood : str, optional
-        "categorical", "binary" or "regression"; by default read off g's outputs and y.
-    image : (int, int), optional
-        Height and width of an image: the importance network gets convolutions.
+        "categorical" (classes), "binary" (one logit), "multilabel" (a logit for each of several labels; y is (N, C) of
+        0 and 1) or "regression" (one value or several; y is (N,) or (N, C)); by default read off g's outputs and y.
+        Without y, several outputs are taken for class logits, with a warning where they do not look like that: where
+        the same output is the largest in every row, or all are in [0, 1] and do not sum to one.
+    image : (int, int) or (int, int, int), optional
+        Height and width of an image, or channels, height and width: the importance network gets convolutions.
     classes : "each", int or list of int, optional
-        Explain these classes one by one, each against the rest: ``explain`` then gives {{class: posterior}}.
+        Explain these classes one by one, each against the rest (of several labels or values: alone). ``explain`` then
+        gives {{class: posterior}}, and of a single number the posterior itself.
     device : str, optional
         Where g is expected to be; it is not moved.
     seed : int, default 0
@@ -89,7 +100,11 @@ PARAMETERS = f"""
     Attributes
     ----------
     score_ : float or None
-        How well g predicts y from the whole input: accuracy, or R^2 of a regression.
+        How well g predicts y from the whole input: accuracy, or R^2 of a regression; of several labels or values
+        their mean.
+    feature_importances_ : array (D,)
+        The global share of each feature, a group's in equal parts (classes: their mean), as scikit-learn's
+        ``SelectFromModel`` takes it. A LocalBIF that was loaded from a file has none: it is of the rows of fit.
     diagnostics_ : Diagnostics
         Has the fit converged, and does it say anything?
     history_ : list of list of float
@@ -104,15 +119,16 @@ class _BIF(BaseEstimator):
 
     def __init__(self, model, preset="rank", *, gate=None, fill=None, target=None, draws=None, point_estimate=None,
                  fidelity=None, prior=None, kl_weight=None, epochs=None, min_steps=None, batch_size=None, lr=None,
-                 restarts=None, hidden=None, groups=None, feature_names=None, likelihood=None, image=None,
-                 classes=None, device=None, seed=0, progress=None, verbose=0):
+                 restarts=None, hidden=None, groups=None, group_names=None, feature_names=None, output=None,
+                 likelihood=None, image=None, classes=None, device=None, seed=0, progress=None, verbose=0):
         self.model, self.preset, self.seed, self.device = model, preset, seed, device
         self.gate, self.fill, self.target, self.draws, self.lr = gate, fill, target, draws, lr
         self.point_estimate, self.prior, self.kl_weight, self.hidden = point_estimate, prior, kl_weight, hidden
         self.fidelity = fidelity
         self.epochs, self.min_steps, self.batch_size, self.restarts = epochs, min_steps, batch_size, restarts
         self.groups, self.feature_names, self.likelihood, self.image = groups, feature_names, likelihood, image
-        self.classes, self.progress, self.verbose = classes, progress, verbose
+        self.group_names, self.output, self.classes = group_names, output, classes
+        self.progress, self.verbose = progress, verbose
 
     def _settings(self) -> Settings:
         names = ("gate", "fill", "target", "draws", "point_estimate", "fidelity", "prior", "kl_weight",
@@ -136,8 +152,8 @@ class _BIF(BaseEstimator):
         device = inputs.check_model(self.model, self.device)
         with verbosity(self.verbose), seeded(type(self).__name__, self.seed), inputs.frozen(self.model):
             known = self.likelihood or getattr(self.model, "likelihood_", None)  # a stand-in knows what it stands for
-            rows = inputs.source(X, y, self.model, device=device, likelihood=known, groups=self.groups,
-                                 feature_names=self.feature_names, batch_size=s.batch_size)
+            rows = inputs.source(X, y, inputs.chosen(self.model, self.output), device=device, likelihood=known,
+                                 groups=self.groups, feature_names=self.feature_names, batch_size=s.batch_size)
             self._learn_names(X, rows)
             s = s.for_data(len(self.group_names_), rows.gain)
             if rows.score is None:
@@ -148,20 +164,45 @@ class _BIF(BaseEstimator):
                      "" if self.groups is None else f" in {len(self.group_names_)} groups", self.preset,
                      self.likelihood_)
             probe = rows.some(min(max(FOLLOWED // len(self.group_names_), 50), 1000))  # the rows a fit is judged by
-            fits = [self._fit_once(rows, s, probe, r, c) for c in self.classes_ or [None] for r in range(s.restarts)]
+            fits = [self._fit_once(rows, s, probe, r, c) for c in self._each_class() for r in range(s.restarts)]
             self.history_ = [[float(part.mean()) for part in np.array_split(c, min(20, len(c)))] for _, c, _ in fits]
             self.elbo_ = float(np.mean([h[-1] for h in self.history_]))
             self.diagnostics_ = diagnose(fits, probe, len(self.group_names_), null=s.prior + FLOOR)
             self.networks_ = [network for network, *_ in fits]
+            self.feature_importances_ = self._importances(probe)
             log.info("%s: done in %.1f s, ELBO %.4f, %.1f effective features", type(self).__name__,
                      time.perf_counter() - started, self.elbo_, self.diagnostics_.effective_features)
         return self
+
+    def score(self, X, y) -> float:
+        """How well g predicts ``y`` from the whole rows ``X``: what ``score_`` is for the rows of fit.
+
+        Parameters
+        ----------
+        X : DataFrame, array or tensor
+            Rows.
+        y : array
+            Their labels.
+        """
+        self._check_fitted()
+        device = inputs.check_model(self.model)
+        x = inputs.check_X(X, width=self.n_features_in_)[0].to(device)
+        with seeded("score"), inputs.frozen(self.model):
+            output = inputs.outputs(inputs.view(inputs.chosen(self.model, self.output), self.shape_), x)
+        labels = inputs.check_y(y, len(x), output.shape[1], self.likelihood_)[1]
+        return inputs.score(output, labels.to(device), self.likelihood_)
+
+    def _importances(self, x):
+        """The global share of each feature, of some rows."""
+        shares = [self._posterior(alpha, None, None, {}).to_global().share for alpha in self._alpha(x)]
+        return (np.mean(shares, axis=0) / np.bincount(self.groups_))[self.groups_]
 
     def _learn_names(self, X, rows):
         """Features, groups and shape, as ``explain`` will need them."""
         self.groups_, self.group_names_ = np.arange(rows.width), list(rows.names)
         if self.groups is not None:
-            self.groups_, self.group_names_ = inputs.resolve_groups(self.groups, rows.names)
+            self.groups_, self.group_names_ = inputs.resolve_groups(self.groups, rows.names, rows.shape,
+                                                                    self.group_names)
         if len(self.group_names_) < 2:
             raise ValueError("all features stand in one group: importance is relative, so at least two are needed")
         self.feature_names_, self.shape_, self.n_features_in_ = rows.names, rows.shape, rows.width
@@ -171,16 +212,21 @@ class _BIF(BaseEstimator):
 
     def _fit_once(self, rows, s, probe, restart, class_number=None):
         """One fit: (network, ELBO of each step, importances followed). A released g learns along, as a copy."""
-        model, stream_of = self.model, None
+        model, stream_of = inputs.chosen(self.model, self.output), None
         if s.batch_norm == "train":
-            model = learning_copy(self.model)
+            model = learning_copy(model)
             stream_of = inputs.view(copy.deepcopy(model), rows.shape)  # soft targets: g as it was, not as it learns
             if not any(p.requires_grad for p in model.parameters()):
                 inputs.warn("preset 'released' rests on g's BatchNorm layers, and this g has none")
-        g = whole = inputs.view(model, rows.shape)
+        whole = g = inputs.view(model, rows.shape)
         likelihood, read = self.likelihood_, target_reader(s.target, self.likelihood_, class_number)
+        scale = rows.scale(s.target) if likelihood == "regression" else 1.0
         if class_number is not None:
-            likelihood, g = "binary", lambda x: one_against_rest(whole(x), class_number)
+            likelihood, scale = ("regression", scale[class_number]) if likelihood == "regression" else ("binary", 1.0)
+
+            def g(x):
+                return of_class(whole(x), class_number, self.likelihood_)
+
         torch.manual_seed(derive_seed(type(self).__name__, self.seed, restart))
         network = self._new_network(rows.width, s, rows).to(rows.mean.device, torch.float32).train()
         steps = self._steps(s, rows)
@@ -191,8 +237,7 @@ class _BIF(BaseEstimator):
                 network, g, rows.batches(read, stream_of), s, steps=steps, optimiser=optimiser, schedule=schedule,
                 average=getattr(network, "theta", None), probe=probe, progress=self.progress,
                 name=type(self).__name__ + ("" if class_number is None else f" class {class_number}"),
-                kl_weight=self._kl_weight(s, rows), likelihood=likelihood, mean=rows.mean,
-                scale=rows.scale(s.target) if likelihood == "regression" else 1.0,
+                kl_weight=self._kl_weight(s, rows), likelihood=likelihood, mean=rows.mean, scale=scale,
                 groups=None if self.groups is None else torch.as_tensor(self.groups_, device=rows.mean.device))
         except FloatingPointError as error:
             raise FloatingPointError(f"{error}: {inputs.why_not_finite(model, rows)}") from None
@@ -207,7 +252,7 @@ class _BIF(BaseEstimator):
         return 1.0 / rows.size if s.kl_weight == "1/batch" else s.kl_weight
 
     def save(self, path):
-        """Write everything but g to one file without pickle; g stays yours.
+        """Write everything but g (and a function ``output=``) to one file without pickle; g stays yours.
 
         Parameters
         ----------
@@ -225,6 +270,7 @@ class _BIF(BaseEstimator):
             "feature_names": self.feature_names_, "columns": self.columns_, "group_names": self.group_names_,
             "from_frame": hasattr(self, "feature_names_in_"), "shape": list(self.shape_),
             "likelihood": self.likelihood_, "classes": self.classes_, "groups": groups,
+            "output": None if callable(self.output) else self.output,
             "diagnostics": self.diagnostics_ and dataclasses.asdict(self.diagnostics_), "history": self.history_,
             "elbo": self.elbo_, "seed": self.seed, "restarts": len(self.networks_),
             "image": list(self.image) if self.image else None})
@@ -248,19 +294,21 @@ class _BIF(BaseEstimator):
             self.settings_ = preset(meta["preset"], **settings)
             again = {k: v for k, v in settings.items() if k in self.get_params()}  # fit again as it was fitted
             self.set_params(**again | {"lr": meta["settings"][self._lr_field], "groups": meta["groups"],
-                                       "likelihood": meta["likelihood"]})
+                                       "likelihood": meta["likelihood"], "output": meta.get("output")})
             self.feature_names_, self.group_names_ = meta["feature_names"], meta["group_names"]
             self.shape_, self.likelihood_ = tuple(meta["shape"]), meta["likelihood"]
             self.history_, self.elbo_, self.groups_ = meta["history"], meta["elbo"], arrays["groups"]
             self.score_, self.classes_ = meta.get("score"), meta.get("classes")
             self.columns_ = meta.get("columns", self.feature_names_ if meta.get("named", True) else None)
-            if meta.get("from_frame"):  # older files lack these five
+            if meta.get("from_frame"):  # older files lack all that is read by get()
                 self.feature_names_in_ = np.array(self.columns_, dtype=object)
             self.classes = self.classes_
             self.diagnostics_ = Diagnostics(**meta["diagnostics"]) if meta.get("diagnostics") else None
             self.n_features_in_ = len(self.feature_names_)
             self.networks_ = inputs.stored_networks(
                 lambda: self._new_network(self.n_features_in_, self.settings_), arrays, meta["restarts"])
+            if isinstance(self, GlobalBIF):
+                self.feature_importances_ = self._importances(None)
         except Exception as error:  # whatever a stranger's file provokes
             raise storage.bad(f"the file lacks something a {cls.__name__} needs", error) from None
         return self
@@ -272,17 +320,21 @@ class _BIF(BaseEstimator):
         if not self.__sklearn_is_fitted__():
             raise NotFittedError(f"this {type(self).__name__} is not fitted: call fit(X, y) first")
 
+    def _each_class(self):
+        """The numbers of the classes that are explained one by one; [None] where the decision is."""
+        return self.classes_ if isinstance(self.classes_, list) else [self.classes_]
+
     def _alpha(self, x):
         """alpha of some rows, (classes, B, G): averaged over the restarts."""
         with torch.no_grad():
             alphas = np.stack([network(x).double().cpu().numpy() for network in self.networks_])
-        return alphas.reshape(len(self.classes_ or [None]), -1, *alphas.shape[1:]).mean(1)
+        return alphas.reshape(len(self._each_class()), -1, *alphas.shape[1:]).mean(1)
 
     def _answer(self, alphas, index=None, names=None):
-        """The posterior of ``alphas``, one per class; {class: posterior} where classes were asked for."""
-        posteriors = [self._posterior(alpha, index, names, {} if c is None else {"class": c})
-                      for c, alpha in zip(self.classes_ or [None], alphas, strict=True)]
-        return posteriors[0] if self.classes_ is None else dict(zip(self.classes_, posteriors, strict=True))
+        """The posterior of ``alphas``, one per class; {class: posterior} where several classes were asked for."""
+        posteriors = {c: self._posterior(alpha, index, names, {} if c is None else {"class": c})
+                      for c, alpha in zip(self._each_class(), alphas, strict=True)}
+        return posteriors if isinstance(self.classes_, list) else posteriors[self.classes_]
 
     def _posterior(self, alpha, index, names, more):
         groups = list(self.group_names_)
@@ -369,3 +421,21 @@ class LocalBIF(_BIF):
                 raise ValueError(f"X's columns are not those of fit, in their order: expected {self.columns_[:5]}...")
             blocks = (X[i:i + batch_size].to(device) for i in range(0, len(X), batch_size))
         return self._answer(np.concatenate([self._alpha(x) for x in blocks], axis=1), index, new)
+
+    def attribute(self, inputs, target=None) -> torch.Tensor:
+        """captum's verb: the mean importances of ``inputs``, in their shape; a group's stands at each of its inputs.
+
+        Parameters
+        ----------
+        inputs : Tensor or array
+            Rows, as ``explain`` takes them.
+        target : int, optional
+            One of the ``classes`` that were fitted.
+        """
+        found = self.explain(inputs)
+        found = found if isinstance(found, dict) else {self.classes_: found}
+        if target not in found:
+            raise ValueError(f"target must be one of the classes that were fitted, {list(found)}; got {target!r}: "
+                             "fit with classes= to explain single classes")
+        mean = torch.as_tensor(found[target].mean[:, self.groups_], dtype=torch.float32)
+        return mean.reshape(inputs.shape).to(getattr(inputs, "device", "cpu"))

@@ -42,22 +42,22 @@ class ImportanceNetwork(nn.Module):
         Inputs D, and length G of the importance vector.
     hidden : int, default 200
         Width of the two hidden layers.
-    image : (int, int), optional
-        Height and width, where a row is a flat image.
+    image : (int, int) or (int, int, int), optional
+        Height and width, or channels, height and width, where a row is a flat image.
     """
 
     def __init__(self, n_features, n_groups, *, hidden=200, image=None):
         super().__init__()
-        self.image = image
+        self.image = image if image is None or len(image) == 3 else (1, *image)  # channels first
         self.register_buffer("centre", torch.zeros(n_features))
         self.register_buffer("scale", torch.ones(n_features))
         width, front = n_features, []
         if image is not None:
             if math.prod(image) != n_features:
                 raise ValueError(f"image={image} has {math.prod(image)} pixels, the data {n_features} features")
-            front = [nn.Conv2d(1, 16, 3, stride=2, padding=1), nn.ReLU(inplace=True),
+            front = [nn.Conv2d(self.image[0], 16, 3, stride=2, padding=1), nn.ReLU(inplace=True),
                      nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.ReLU(inplace=True), nn.Flatten()]
-            width = 32 * -(-image[0] // 4) * -(-image[1] // 4)
+            width = 32 * -(-image[-2] // 4) * -(-image[-1] // 4)
         self.front = nn.Sequential(*front)
         self.body = nn.Sequential(nn.Linear(width, hidden), nn.BatchNorm1d(hidden), nn.ReLU(inplace=True),
                                   nn.Linear(hidden, hidden), nn.BatchNorm1d(hidden), nn.ReLU(inplace=True),
@@ -73,5 +73,5 @@ class ImportanceNetwork(nn.Module):
         """alpha (B, G) of rows x (B, D), which are standardised first: a user's units do not matter."""
         x = ((x - self.centre) / self.scale).clamp(-5.0, 5.0)
         if self.image is not None:
-            x = x.view(len(x), 1, *self.image)
+            x = x.view(len(x), *self.image)
         return F.softplus(self.body(self.front(x))) + FLOOR

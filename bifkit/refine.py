@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from bifkit import inputs
 from bifkit.dirichlet import FLOOR
-from bifkit.elbo import elbo, one_against_rest, target_reader
+from bifkit.elbo import elbo, of_class, target_reader
 from bifkit.posterior import Posterior
 from bifkit.training import adamw, seeded
 
@@ -41,7 +41,7 @@ def refine(explainer, X, background, *, steps=150, draws=16, lr=0.05, rows=512):
     Returns
     -------
     Posterior
-        With the explainer's ``classes``: {class: posterior}, as in ``explain``.
+        With several ``classes`` of the explainer: {class: posterior}, as in ``explain``.
     """
     for name, value in (("steps", steps), ("draws", draws), ("rows", rows)):
         if not (isinstance(value, int | np.integer) and value >= 1):
@@ -55,26 +55,32 @@ def refine(explainer, X, background, *, steps=150, draws=16, lr=0.05, rows=512):
     x, pool = (inputs.check_X(a, width=explainer.n_features_in_)[0].to(device) for a in (X, background))
     found = {}
     with seeded("refine", explainer.seed), inputs.frozen(explainer.model):
-        for c, before in start.items() if isinstance(start, dict) else [(None, start)]:
+        for c, before in start.items() if isinstance(start, dict) else [(explainer.classes_, start)]:
             objective = _objective(explainer, pool, c, draws)
             alpha = [_climb(objective, x[i:i + rows], before.alpha[i:i + rows], steps, lr)
                      for i in range(0, len(x), rows)]
             found[c] = Posterior(np.concatenate(alpha), before.feature_names, index=before.index,
                                  settings=before.settings | {"refined": int(steps)})
-    return found if isinstance(start, dict) else found[None]
+    return found if isinstance(start, dict) else found[explainer.classes_]
 
 
 def _objective(explainer, pool, class_number, draws):
     """A function of rows x that gives a function of alpha: their ELBO."""
     s = explainer.settings_.changed(draws=draws, target="soft", point_estimate=False,
                                     fidelity="absolute")  # a relative gap is one of all rows; here each is on its own
-    whole = inputs.view(explainer.model, explainer.shape_)
+    whole = inputs.view(inputs.chosen(explainer.model, explainer.output), explainer.shape_)
     read = target_reader("soft", explainer.likelihood_, class_number)
-    g, likelihood = whole, explainer.likelihood_
+    g, likelihood, scale = whole, explainer.likelihood_, torch.ones(())
+    if likelihood == "regression":
+        scale = inputs.outputs(whole, pool).std(0)
+        scale = torch.where(scale > 0, scale, 1.0)
     if class_number is not None:
-        g, likelihood = lambda x: one_against_rest(whole(x), class_number), "binary"
+        likelihood, scale = ("regression", scale[class_number]) if likelihood == "regression" else ("binary", scale)
+
+        def g(x):
+            return of_class(whole(x), class_number, explainer.likelihood_)
+
     weight = {"elbo": 1.0, "1/batch": 1.0 / s.batch_size}.get(s.kl_weight, s.kl_weight)  # Eq. 7: one KL per row
-    scale = float(inputs.outputs(whole, pool).std()) or 1.0 if likelihood == "regression" else 1.0
     how = {"groups": torch.as_tensor(explainer.groups_, device=pool.device), "mean": pool.mean(0), "pool": pool,
            "likelihood": likelihood, "kl_weight": weight, "scale": scale}
 

@@ -102,7 +102,7 @@ def _curve(kind, model, X, scores, *, groups=None, fill="mean", reference=None, 
     tensor, shape, names, _ = check_X(X)
     values = tensor.numpy()
     other = values if reference is None else check_X(reference, width=values.shape[1])[0].numpy()
-    groups, names = resolve_groups(groups, names)
+    groups, names = resolve_groups(groups, names, shape)
     scores, fills = _scores(scores, len(values), names), _fills(fill, other, donors, seed)
     rank = np.argsort(np.argsort(-scores, axis=1, kind="stable"), axis=1)  # 0: the most important; ties to the earlier
     ask = _asker(model, X, shape, likelihood)

@@ -4,24 +4,23 @@ The rest of the package imports from here, not from the files inside.
 """
 
 from bifkit.inputs.answers import function_of
-from bifkit.inputs.checks import (
-    check_classes,
+from bifkit.inputs.checks import check_classes, check_X, check_y, warn
+from bifkit.inputs.distilling import Distilled, NotFaithful, distill
+from bifkit.inputs.groups import resolve_groups, windows
+from bifkit.inputs.models import (
     check_model,
-    check_X,
+    chosen,
     frozen,
     like,
     outputs,
     predict_proba,
     view,
-    warn,
     why_not_finite,
 )
-from bifkit.inputs.distilling import Distilled, NotFaithful, distill
-from bifkit.inputs.groups import resolve_groups
-from bifkit.inputs.rows import is_loader, rows_of, source
+from bifkit.inputs.rows import is_loader, rows_of, score, source
 from bifkit.inputs.stored import check_explainer, check_posterior, pack_index, stored_networks, unpack_index
 
 __all__ = ["Distilled", "NotFaithful", "check_X", "check_classes", "check_explainer", "check_model", "check_posterior",
-           "distill", "frozen", "function_of", "is_loader", "like", "outputs", "pack_index", "predict_proba",
-           "resolve_groups", "rows_of", "source", "stored_networks", "unpack_index", "view", "warn",
-           "why_not_finite"]
+           "check_y", "chosen", "distill", "frozen", "function_of", "is_loader", "like", "outputs", "pack_index",
+           "predict_proba", "resolve_groups", "rows_of", "score", "source", "stored_networks", "unpack_index", "view",
+           "warn", "why_not_finite", "windows"]

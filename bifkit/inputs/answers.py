@@ -8,7 +8,8 @@ import pandas as pd
 import torch
 from torch import nn
 
-from bifkit.inputs.checks import frozen, like, warn
+from bifkit.inputs.checks import warn
+from bifkit.inputs.models import frozen, like
 
 KINDS = ("probability", "logit", "label", "value")
 

@@ -24,7 +24,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bifkit.inputs.answers import ask, function_of, gather, kind_of, mixtures, targets
-from bifkit.inputs.checks import check_X, outputs, warn
+from bifkit.inputs.checks import check_X, warn
+from bifkit.inputs.models import outputs
 from bifkit.training import derive_seed, seeded
 
 

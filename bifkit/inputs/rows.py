@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from bifkit.elbo import soft_target, surprise, to_gain
-from bifkit.inputs import checks
+from bifkit.inputs import checks, models
 
 BLOCK = 2**18  # numbers (a megabyte) that are put in a new order at a time
 Model = Callable[[Tensor], Tensor]  # rows (B, D) to outputs (B, C)
-Read = Callable[[Tensor, Tensor | None], Tensor]  # g's outputs (B, C) and labels (B,) or None to the target to explain
+Read = Callable[[Tensor, Tensor | None], Tensor]  # g's outputs (B, C) and labels, or None, to the target to explain
 
 
 def is_loader(X: Any) -> bool:
@@ -58,28 +58,43 @@ def _naming(number: int) -> Iterator[None]:
 
 
 def _predicted(output: Tensor, likelihood: str) -> Tensor:
-    """Class numbers, or float64 values for a regression, (N,), from g's outputs (N, C)."""
-    if likelihood == "regression":
-        return output[:, 0].double()
-    return output.argmax(1) if likelihood == "categorical" else (output[:, 0] > 0).long()
+    """Class numbers, or float64 values for a regression, (N,), from g's outputs (N, C); (N, C) of several labels."""
+    if likelihood == "categorical":
+        return output.argmax(1)
+    return output.squeeze(1).double() if likelihood == "regression" else (output.squeeze(1) > 0).long()
 
 
 def score(output: Tensor, labels: Tensor, likelihood: str) -> float:
-    """How well the outputs (N, C) of g predict the labels (N,): accuracy, or R^2 for a regression."""
-    from sklearn.metrics import accuracy_score, r2_score  # here, as it is slow to import
+    """How well the outputs (N, C) of g predict the labels: accuracy, or R^2 of a regression; of several, their mean."""
+    from sklearn.metrics import r2_score  # here, as it is slow to import
 
-    measure = r2_score if likelihood == "regression" else accuracy_score
-    return float(measure(labels.cpu().numpy(), _predicted(output, likelihood).cpu().numpy()))
+    predicted = _predicted(output, likelihood)
+    if likelihood != "regression":
+        return float((predicted == labels).double().mean())
+    return float(r2_score(labels.cpu().numpy(), predicted.cpu().numpy()))
+
+
+def counted(labels: Tensor, likelihood: str) -> np.ndarray:
+    """How many rows have each class or label; nothing of a regression."""
+    if likelihood == "regression":
+        return np.zeros(1)
+    return (labels.sum(0) if likelihood == "multilabel" else labels.bincount()).cpu().numpy()
+
+
+def most_frequent(counts: np.ndarray, n: int, likelihood: str) -> float:
+    """Accuracy of always saying the most frequent class, of each label where there are several; 0 of a regression."""
+    return float(np.maximum(counts, n - counts).mean() if likelihood == "multilabel" else max(counts)) / n
 
 
 class Gain:
     """What there is to gain by explaining g's answers (``bifkit.elbo.to_gain``), of outputs that come by batches."""
 
     def __init__(self) -> None:
-        self.n, self.answers, self.surprise = 0, torch.zeros(()), 0.0
+        self.n, self.answers, self.surprise, self.outputs = 0, torch.zeros(()), 0.0, 1
 
     def add(self, output: Tensor, likelihood: str) -> None:
         """Count g's outputs (B, C)."""
+        self.outputs = output.shape[1]
         if likelihood != "regression":
             answers = soft_target(output.double(), likelihood)
             self.n, self.answers = self.n + len(answers), self.answers.to(answers) + answers.sum(0)
@@ -88,7 +103,7 @@ class Gain:
     def value(self, likelihood: str) -> float:
         """Return it, for all that was added."""
         if likelihood == "regression":
-            return to_gain(0.5, 0.0)  # in units of the target's variance
+            return to_gain(0.5 * self.outputs, 0.0)  # in units of each target's variance
         return to_gain(float(surprise(self.answers / self.n, likelihood)), self.surprise / self.n)
 
 
@@ -126,7 +141,7 @@ class Rows:
         Largest number of rows per batch; number of batches per epoch.
     outputs : int
         Number of g's outputs.
-    likelihood : {"categorical", "binary", "regression"}
+    likelihood : {"categorical", "binary", "multilabel", "regression"}
         What g predicts.
     mean, sd : Tensor (width,)
         Mean and standard deviation of each input.
@@ -143,13 +158,13 @@ class Rows:
         """Return the first rows (B, width), to judge a fit by; of a DataLoader at most 1000."""
         return self.X[:rows]
 
-    def scale(self, target: str) -> float:
-        """Return the unit of a regression: the sd of its ``target``, "labels" or "soft"; 1 if that does not vary."""
+    def scale(self, target: str) -> Tensor:
+        """Return a regression's units (C,): the sd of each ``target``, "labels" or "soft"; 1 if that does not vary."""
         mean, sd = self._moments(target)
-        return sd if sd > 1e-6 * abs(mean) else 1.0
+        return torch.where(sd > 1e-6 * mean.abs(), sd, 1.0)
 
-    def _moments(self, target: str) -> tuple[float, float]:
-        """Mean and unbiased sd of a regression's target."""
+    def _moments(self, target: str) -> tuple[Tensor, Tensor]:
+        """Mean and unbiased sd, (C,), of a regression's targets."""
         raise NotImplementedError
 
 
@@ -167,7 +182,7 @@ def source(X: Any, y: Any, model: nn.Module, *, device: str | torch.device, like
         The frozen g.
     device : torch.device
         Where g is.
-    likelihood : {"categorical", "binary", "regression"} or None
+    likelihood : {"categorical", "binary", "multilabel", "regression"} or None
         What g predicts; None decides by its outputs and the labels.
     feature_names : list of str or None
         Names instead of X's own.
@@ -203,17 +218,19 @@ class InMemory(Rows):
                  likelihood: str | None = None, feature_names: Sequence[str] | None = None, groups: Any = None) -> None:
         self.columns = list(X.columns) if hasattr(X, "columns") else feature_names
         x, self.shape, self.names, _ = checks.check_X(X, feature_names=feature_names, at_least=2)
-        self.outputs = checks.check_output(model, x[:4].to(device), self.shape)
+        self.outputs = models.check_output(model, x[:4].to(device), self.shape)
         self.likelihood, labels = checks.check_y(y, len(x), self.outputs, likelihood)
         checks.warn_oddities(x, self.names, groups)
         self.X = x.to(device)
-        checks.check_gradients(model, self.X[:256], self.shape, self.names)
+        models.check_gradients(model, self.X[:256], self.shape, self.names)
         self.labels = None if labels is None else labels.to(device)
         (self.n, self.width), self.size = x.shape, min(batch_size, len(x))
         self.per_epoch = max(self.n // self.size, 1)
         self.mean, self.sd = self.X.mean(0), self.X.std(0, unbiased=False)
-        self.whole = checks.outputs(checks.view(model, self.shape), self.X)  # (N, C): what g says of the whole rows
-        checks.warn_probabilities(self.whole, self.likelihood)
+        self.whole = models.outputs(models.view(model, self.shape), self.X)  # (N, C): what g says of the whole rows
+        looks = models.Looks()
+        looks.add(self.whole)
+        looks.warn(self.likelihood, guessed=labels is None and likelihood is None)
         if not self.whole.isfinite().all():
             bad = (~self.whole.isfinite()).any(1).nonzero().flatten().tolist()
             raise ValueError(f"g returns NaN or infinity for {len(bad)} of {self.n} rows, the first at position "
@@ -223,8 +240,8 @@ class InMemory(Rows):
         self.gain = gain.value(self.likelihood)
         self.score = None if labels is None else score(self.whole, labels, self.likelihood)
         if labels is not None and self.score is not None:
-            most = 0.0 if self.likelihood == "regression" else float(labels.bincount().max()) / self.n
-            checks.warn_score(self.score, most, self.likelihood)
+            counts = counted(labels, self.likelihood)
+            checks.warn_score(self.score, most_frequent(counts, self.n, self.likelihood), self.likelihood)
 
     def batches(self, read: Read, g: Model | None = None) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield (x, target) for ever, with the rows in a new random order each epoch.
@@ -232,20 +249,20 @@ class InMemory(Rows):
         Parameters
         ----------
         read : callable
-            The target, read off g's outputs (N, C) and the labels (N,), which are None where there are none.
+            The target, read off g's outputs (N, C) and the labels, which are None where there are none.
         g : callable, optional
             What to take the outputs from, instead of the g that the rows were checked against.
         """
-        target = read(self.whole if g is None else checks.outputs(g, self.X), self.labels)
+        target = read(self.whole if g is None else models.outputs(g, self.X), self.labels)
         block = self.size * max(BLOCK // (self.size * self.width), 1)
         while True:
             order = torch.randperm(self.n, device=self.X.device)[:self.per_epoch * self.size]
             for rows in order.split(block):
                 yield from zip(self.X[rows].split(self.size), target[rows].split(self.size), strict=True)
 
-    def _moments(self, target: str) -> tuple[float, float]:
-        values = self.whole[:, 0] if target == "soft" or self.labels is None else self.labels
-        return float(values.mean()), float(values.std())
+    def _moments(self, target: str) -> tuple[Tensor, Tensor]:
+        values = self.whole if target == "soft" or self.labels is None else self.labels.reshape(self.n, -1)
+        return values.mean(0), values.std(0)
 
 
 class Streamed(Rows):
@@ -256,28 +273,28 @@ class Streamed(Rows):
         self.loader, self.model, self.device, self.columns = loader, model, device, feature_names
         self.g: Model | None = None  # known from the first batch on, as are shape, width, names, outputs, labelled
         self.n = self.size = self.per_epoch = zero_rows = 0
-        inputs, self.soft, self.labels, gain = Moments(), Moments(), Moments(), Gain()
-        first, error, probable, counts = [], 0.0, True, np.zeros(0, dtype=np.int64)
+        inputs, self.soft, self.labels, gain, looks = Moments(), Moments(), Moments(), Gain(), models.Looks()
+        first, error, counts = [], np.zeros(1), np.zeros(0)
         for number, batch in enumerate(loader, 1):
             with _naming(number):
                 x, labels, out = self._checked(batch, likelihood)
             inputs.add(x)
             gain.add(out, self.likelihood)
+            looks.add(out)
             quantity = self.likelihood == "regression"
             if quantity:
-                self.soft.add(out[:, :1])
+                self.soft.add(out)
             if labels is not None:
-                gap = _predicted(out, self.likelihood) - labels
-                error += float(gap.square().sum() if quantity else gap.count_nonzero())
+                gap = (_predicted(out, self.likelihood) - labels).reshape(len(x), -1)
+                error = error + (gap.square() if quantity else gap != 0).double().sum(0).cpu().numpy()
                 if quantity:
-                    self.labels.add(labels.unsqueeze(1))
-                else:
-                    here = torch.bincount(labels.cpu(), minlength=len(counts)).numpy()
-                    counts = here + np.pad(counts, (0, len(here) - len(counts)))
+                    self.labels.add(labels.reshape(len(x), -1))
+                here = counted(labels, self.likelihood)
+                longest = max(len(here), len(counts))
+                counts = np.pad(counts, (0, longest - len(counts))) + np.pad(here, (0, longest - len(here)))
             if self.n < 1000:
                 first.append(x[:1000 - self.n].clone())
             zero_rows += int((x == 0).all(1).sum())
-            probable = probable and checks.look_like_probabilities(out)
             self.n, self.size, self.per_epoch = self.n + len(x), max(self.size, len(x)), self.per_epoch + (len(x) > 1)
         if self.n < 2:
             raise ValueError(f"the DataLoader gave {self.n} row(s), fit needs at least 2")
@@ -288,10 +305,9 @@ class Streamed(Rows):
         self.X, self.score = torch.cat(first), self._score(error) if self.labelled else None
         self.mean, self.sd = (torch.from_numpy(v).float().to(device) for v in (inputs.mean, np.sqrt(inputs.var)))
         checks.warn_odd_counts(self.names, np.flatnonzero(inputs.low == inputs.high).tolist(), [], zero_rows)
-        if probable:
-            checks.warn_probabilities(out, self.likelihood)
+        looks.warn(self.likelihood, guessed=not self.labelled and likelihood is None)
         if self.score is not None:
-            checks.warn_score(self.score, max(counts, default=0) / self.n, self.likelihood)
+            checks.warn_score(self.score, most_frequent(counts, self.n, self.likelihood), self.likelihood)
 
     def _checked(self, batch: Any, likelihood: str | None) -> tuple[Tensor, Tensor | None, Tensor]:
         """(rows, labels, g's outputs) of a batch, each checked; the first batch says how the others must be."""
@@ -299,9 +315,9 @@ class Streamed(Rows):
         if self.g is None:
             x, self.shape, self.names, _ = checks.check_X(x, feature_names=self.columns)
             self.width, self.labelled = x.shape[1], y is not None
-            self.outputs = checks.check_output(self.model, x.to(self.device), self.shape)
-            self.g = checks.view(self.model, self.shape)
-            checks.check_gradients(self.model, x[:256].to(self.device), self.shape, self.names)
+            self.outputs = models.check_output(self.model, x.to(self.device), self.shape)
+            self.g = models.view(self.model, self.shape)
+            models.check_gradients(self.model, x[:256].to(self.device), self.shape, self.names)
         else:
             x, likelihood = checks.check_X(x, width=self.width)[0], self.likelihood
         if self.labelled != (y is not None):
@@ -314,17 +330,18 @@ class Streamed(Rows):
             raise ValueError(f"g returns NaN or infinity for {int((~out.isfinite()).any(1).sum())} of {len(x)} rows")
         return x, None if labels is None else labels.to(self.device), out
 
-    def _score(self, error: float) -> float:
-        """Accuracy from the number of wrong rows, or R^2 from the sum of squared errors."""
-        most = self.n if self.likelihood != "regression" else self.n * float(self.labels.var[0])
-        return (most - error) / most if most else float(error == 0)  # as scikit-learn has R^2 of a constant
+    def _score(self, error: np.ndarray) -> float:
+        """Accuracy from the number of wrong rows, or R^2 from the sum of squared errors, (C,) each; their mean."""
+        most = np.asarray(self.n if self.likelihood != "regression" else self.n * self.labels.var, dtype=float)
+        constant = (error == 0).astype(float)  # as scikit-learn has R^2 of a constant
+        return float(np.where(most > 0, 1 - error / np.where(most > 0, most, 1), constant).mean())
 
     def batches(self, read: Read, g: Model | None = None) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield (x, target) for ever, in the loader's order, ``read`` for one batch at a time (see ``InMemory``).
 
         A batch of one row is left out: it cannot be normalised, and has no other row to take values from.
         """
-        model = g or checks.view(self.model, self.shape)
+        model = g or models.view(self.model, self.shape)
         while True:
             empty = True
             for batch in self.loader:
@@ -340,6 +357,7 @@ class Streamed(Rows):
                 raise ValueError("the DataLoader gave rows once and none when asked again: its dataset must start anew "
                                  "at each pass (a generator that is used up cannot)")
 
-    def _moments(self, target: str) -> tuple[float, float]:
+    def _moments(self, target: str) -> tuple[Tensor, Tensor]:
         moments = self.labels if target == "labels" else self.soft
-        return float(moments.mean[0]), float(np.sqrt(moments.var[0] * self.n / (self.n - 1)))
+        mean, sd = moments.mean, np.sqrt(moments.var * self.n / (self.n - 1))
+        return torch.from_numpy(mean).float().to(self.device), torch.from_numpy(sd).float().to(self.device)

@@ -17,11 +17,12 @@ import pandas as pd
 import torch
 from torch import nn
 
+from bifkit.inputs.checks import LIKELIHOODS
 from bifkit.presets import PRESETS, Settings
 
 NEEDED = {"settings", "preset", "feature_names", "group_names", "shape", "likelihood", "groups", "history", "elbo",
           "seed", "restarts", "image"}
-OLDER_FILES_LACK = {"score", "classes", "columns", "from_frame", "diagnostics"}
+OLDER_FILES_LACK = {"output", "score", "classes", "columns", "from_frame", "diagnostics"}
 OLDER_FILES_HAVE = {"named"}
 UNIT = r"\[(s|ms|us|ns)"
 INDEX_TYPE = re.compile(rf"u?int(8|16|32|64)|float(32|64)|(datetime|timedelta)64{UNIT}\]|"
@@ -74,14 +75,17 @@ def check_explainer(arrays: dict, meta: Any) -> None:
         _require(json.dumps(meta["groups"]) == json.dumps(members), "groups and their numbers do not fit together")
     shape, image = meta["shape"], meta["image"]
     _require(all(_whole(n, 1) for n in shape) and math.prod(shape) == D, "shape must be as many numbers as features")
-    _require(image is None or len(image) == 2 and all(_whole(n, 1) for n in image), "image must be height and width")
+    _require(image is None or len(image) in (2, 3) and all(_whole(n, 1) for n in image),
+             "image must be height and width, or channels, height and width")
     columns = meta.get("columns")
     _require(columns is None or _texts(columns) and len(columns) == D, "columns must be one text per feature")
     for key in ("from_frame", "named"):
         _require(type(meta.get(key, False)) is bool, f"{key} must be true or false")
     _require(not meta.get("from_frame") or columns is not None, "a frame without columns")
-    _require(meta["likelihood"] in ("categorical", "binary", "regression"), "an unknown likelihood")
-    classes, restarts, history = meta.get("classes"), meta["restarts"], meta["history"]
+    _require(meta["likelihood"] in LIKELIHOODS, "an unknown likelihood")
+    output, classes = meta.get("output"), meta.get("classes")
+    _require(output is None or type(output) in (int, str), "output must be a name or a number")
+    classes, restarts, history = [classes] if _whole(classes) else classes, meta["restarts"], meta["history"]
     _require(classes is None or classes and all(_whole(c) and c < 2**31 for c in classes)
              and len(set(classes)) == len(classes), "classes must be different class numbers")
     _require(_whole(restarts, 1) and restarts == meta["settings"]["restarts"] * len(classes or [None]),

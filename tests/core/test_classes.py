@@ -9,7 +9,7 @@ import torch
 from sklearn.exceptions import NotFittedError
 from torch import nn
 
-from bifkit import GlobalBIF, LocalBIF, storage
+from bifkit import GlobalBIF, LocalBIF, refine, storage
 from bifkit.elbo import one_against_rest, target_reader
 from bifkit.inputs import checks as door
 from bifkit.storage import BadFile
@@ -46,10 +46,10 @@ def _bif(kind, model=None, *args, **kw):
 
 def test_the_classes_that_are_asked_for():
     assert door.check_classes(None, 3) is None and door.check_classes("each", 3) == [0, 1, 2]
-    assert door.check_classes(2, 3) == door.check_classes(np.int64(2), 3) == door.check_classes([2], 3) == [2]
+    assert door.check_classes(2, 3) == door.check_classes(np.int64(2), 3) == 2 and door.check_classes([2], 3) == [2]
     assert door.check_classes((2, 0), 3) == door.check_classes(np.array([2, 0]), 3) == [2, 0]
     found = door.check_classes(np.array([1]), 3)
-    assert type(found[0]) is int  # the keys of the answer, and JSON
+    assert type(found[0]) is type(door.check_classes(np.int64(2), 3)) is int  # the keys of the answer, and JSON
 
 
 @BOTH
@@ -74,7 +74,9 @@ def test_the_answer_is_a_posterior_for_each_class(kind):
     found = _bif(kind, classes="each", min_steps=3).fit(X, Y).explain(X)
     assert list(found) == [0, 1, 2] and all(p.is_local == (kind is LocalBIF) for p in found.values())
     one = _bif(kind, classes=1, min_steps=3).fit(X, Y).explain(X)
-    assert list(one) == [1] and np.array_equal(one[1].alpha, found[1].alpha)  # the others change nothing
+    assert np.array_equal(one.alpha, found[1].alpha)  # a number gives one posterior; the others change nothing
+    assert list(_bif(kind, classes=[1], min_steps=3).fit(X, Y).explain(X)) == [1]  # a list gives a dict
+    assert np.array_equal(_bif(kind, classes=0, min_steps=3).fit(X, Y).explain(X).alpha, found[0].alpha)
     swapped = _bif(kind, classes=[2, 0], min_steps=3).fit(X, Y).explain(X)
     assert list(swapped) == [2, 0] and np.array_equal(swapped[2].alpha, found[2].alpha)
     assert not hasattr(_bif(kind, min_steps=3).fit(X, Y).explain(X), "keys")
@@ -137,12 +139,12 @@ def test_restarts_are_averaged_within_a_class(kind):
         assert not np.allclose(alphas[0], alphas[1])
         assert np.allclose(found[c].alpha, np.mean(alphas, axis=0), atol=1e-6)
     alone = _bif(kind, classes=2, restarts=3, min_steps=4).fit(X, Y).explain(X)
-    assert np.array_equal(alone[2].alpha, found[2].alpha)  # each class has its own networks
+    assert np.array_equal(alone.alpha, found[2].alpha)  # each class has its own networks
 
 
 @BOTH
 @pytest.mark.parametrize("kw", [{"classes": "each"}, {"classes": [2, 0], "restarts": 2},
-                                {"classes": 1, "groups": {"first": [0, 1]}}])
+                                {"classes": [1], "groups": {"first": [0, 1]}}])
 def test_they_come_back_from_a_file(kind, kw, tmp_path):
     fitted = _bif(kind, min_steps=4, **kw).fit(X, Y)
     fitted.save(tmp_path / "e.bif")
@@ -158,11 +160,25 @@ def test_they_come_back_from_a_file(kind, kw, tmp_path):
 
 
 @BOTH
+@pytest.mark.parametrize("c", [0, 2])
+def test_one_class_comes_back_from_a_file_as_one(kind, c, tmp_path):
+    fitted = _bif(kind, min_steps=4, classes=c).fit(X, Y)
+    fitted.save(tmp_path / "e.bif")
+    back = kind.load(tmp_path / "e.bif", fitted.model)
+    assert np.array_equal(back.explain(X).alpha, fitted.explain(X).alpha) and back.explain(X).settings["class"] == c
+    assert np.array_equal(back.fit(X, Y).explain(X).alpha, fitted.explain(X).alpha)
+    if kind is LocalBIF:
+        several = _bif(kind, min_steps=4, classes=[c]).fit(X, Y)
+        one, same = refine(back, X[:5], X, steps=3), refine(several, X[:5], X, steps=3)
+        assert np.array_equal(one.alpha, same[c].alpha)
+
+
+@BOTH
 def test_files_from_before_there_were_classes(kind, tmp_path):
     fitted = _bif(kind, min_steps=4).fit(X, Y)
     fitted.save(tmp_path / "new.bif")
     arrays, meta = storage.read(tmp_path / "new.bif", kind.__name__)
-    for key in ("classes", "diagnostics", "score", "columns", "from_frame"):
+    for key in ("output", "classes", "diagnostics", "score", "columns", "from_frame"):
         del meta[key]
     for old in (meta, meta | {"named": False}, meta | {"named": True}):
         storage.write(tmp_path / "old.bif", kind.__name__, arrays, old)

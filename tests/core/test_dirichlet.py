@@ -295,3 +295,52 @@ def test_temperatures_of_features_by_monte_carlo():
 def test_bad_temperatures_are_refused(t):
     with pytest.raises(ValueError, match="temperature must be a positive number, or one for each of the 3 features"):
         d.interval([1.0, 2.0, 3.0], 0.8, t)
+
+
+# many rows: by a table, compared with scipy element by element
+
+def _rows(seed, rows, features, spread):
+    rng = np.random.default_rng(seed)
+    return 0.1 + np.exp(rng.normal(0, spread, size=(rows, features))) * rng.integers(0, 2, size=(rows, features))
+
+
+@pytest.mark.parametrize("spread, temperature", [(1.0, 1.0), (0.3, 0.1), (0.5, np.linspace(0.5, 2, 11))])
+def test_bounds_and_probabilities_of_many_rows_are_scipys(spread, temperature):
+    alpha = _rows(0, 10_000, 11, spread)  # 110,000 importances
+    a, b = alpha / temperature, (alpha.sum(1, keepdims=True) - alpha) / temperature
+    lower, upper = d.interval(alpha, 0.9, temperature)
+    some = np.random.default_rng(1).integers(len(alpha), size=300)
+    marginal = stats.beta(a[some], b[some])
+    assert np.abs(lower[some] - marginal.ppf(0.05)).max() < 1e-6
+    assert np.abs(upper[some] - marginal.ppf(0.95)).max() < 1e-6
+    assert np.abs(d.probability_above(alpha, None, temperature)[some] - marginal.sf(1 / 11)).max() < 1e-6
+    assert (lower >= 0).all() and (upper <= 1).all() and (lower <= upper + 1e-6).all()
+
+
+def test_a_table_asks_scipy_for_few_of_many():
+    asked, alpha = [], _rows(0, 40_000, 11, 1.0)
+    a, b = alpha, alpha.sum(1, keepdims=True) - alpha
+
+    def quantile(a, b):
+        asked.append(np.broadcast(a, b).size)
+        return special.betaincinv(a, b, 0.025)
+
+    d.of_many(quantile, a, b)
+    assert sum(asked) < alpha.size / 5
+    asked.clear()
+    few = d.of_many(quantile, a[:100], b[:100])  # exact, each by itself
+    assert asked == [1100] and np.array_equal(few, special.betaincinv(a[:100], b[:100], 0.025))
+
+
+def test_what_a_spline_cannot_follow_is_computed_exactly():
+    a, b = np.random.default_rng(0).uniform(0.5, 20, size=(2, 60_000))
+    assert np.array_equal(d.of_many(lambda a, b: (a > b) * 1.0, a, b), (a > b) * 1.0)
+
+
+def test_moments_of_a_mixture_by_brute_force():
+    alpha = _rows(0, 9_000, 5, 1.0)
+    for temperature in (1.0, 0.3, np.linspace(0.5, 2, 5)):
+        m, second, prior = d.mixture(alpha, temperature, 0.2)
+        mean, sd = d.mean(alpha), d.sd(alpha, temperature)
+        assert np.allclose(m, mean.mean(0)) and np.allclose(second, (sd**2 + mean**2).mean(0))
+        assert np.allclose(prior, (np.minimum(alpha, 0.2) / alpha.sum(1, keepdims=True)).mean(0))

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bifkit.dirichlet import FLOOR
-from bifkit.inputs.groups import resolve_groups
+from bifkit.inputs.groups import resolve_groups, windows
 from bifkit.networks import GlobalAlpha, ImportanceNetwork
 
 
@@ -48,12 +48,13 @@ def test_rows_do_not_see_each_other_after_training():
     assert torch.allclose(net(X), torch.cat([net(X[i:i + 1]) for i in range(20)]), atol=1e-6)
 
 
-@pytest.mark.parametrize("image", [(28, 28), (5, 7), (4, 4)])
+@pytest.mark.parametrize("image", [(28, 28), (5, 7), (4, 4), (3, 5, 7), (1, 8, 8)])
 def test_images_go_through_convolutions(image):
-    D = image[0] * image[1]
+    D = int(np.prod(image))
     net = ImportanceNetwork(D, 9, hidden=10, image=image)
     assert net(torch.randn(4, D)).shape == (4, 9)
-    assert any(isinstance(m, torch.nn.Conv2d) for m in net.modules())
+    channels = [m.in_channels for m in net.modules() if isinstance(m, torch.nn.Conv2d)]
+    assert channels == [1 if len(image) == 2 else image[0], 16]
     with pytest.raises(ValueError, match="pixels, the data"):
         ImportanceNetwork(D + 1, 9, image=image)
 
@@ -115,10 +116,63 @@ def test_a_single_feature_needs_no_list():
     ({"x": ["a", "b"], "y": ["b"]}, "feature 'b' stands in two groups"), ({"x": ["a", 0]}, "stands in two groups"),
     ({"x": []}, "'x' holds no feature"), ({"b": ["a"]}, "'b' would name two groups"),
     ({1: ["a"], "1": ["b"]}, "'1' would name two groups"),
-    ([0, 1], "integer mask must give one group number for each of the 3 features; got 2"),
+    ([0, 1], "integer mask must give one group number for each of the 3 features; got shape \\(2,"),
     ([0, 1, 2, 3], "integer mask"), ([0.0, 1.0, 1.0], "integer mask"), ([True, False, True], "integer mask"),
     ([], "integer mask"), (7, "groups must be a dict, a list of lists or an integer mask"), ("ab", "groups must be"),
 ])
 def test_bad_groups_are_refused(groups, message):
     with pytest.raises(ValueError, match=message):
         resolve_groups(groups, ["a", "b", "c"])
+
+
+# label maps of a row's own shape
+
+MAP = np.arange(20).reshape(4, 5) // 7 + 3  # labels 3, 4, 5
+
+
+@pytest.mark.parametrize("mask, shape", [
+    (MAP, (4, 5)), (MAP.ravel(), (4, 5)), (torch.from_numpy(MAP), (4, 5)), (MAP, (3, 4, 5)), (MAP[None], (4, 5)),
+    (MAP[None], (3, 4, 5)), (MAP[None, None], (3, 4, 5)), (MAP[..., None], (4, 5, 3)), (MAP[0], (4, 5)),
+    (np.arange(4)[:, None], (4, 5)), (np.stack([MAP, MAP + 1]), (2, 4, 5)),
+])
+def test_a_label_map_is_what_numpy_broadcasts_it_to(mask, shape):
+    D = int(np.prod(shape))
+    index, names = resolve_groups(mask, [f"x{i}" for i in range(D)], shape)
+    array = np.asarray(mask)
+    label = array if array.size == D else np.broadcast_to(array[0] if array.ndim > len(shape) else array, shape)
+    assert [names[i] for i in index] == [f"group {v}" for v in label.ravel()]
+
+
+@pytest.mark.parametrize("mask, shape", [(MAP.T, (4, 5)), (MAP, (5, 4)), (MAP, (4, 5, 3)), (MAP * 1.0, (4, 5)),
+                                         (MAP, (20,)), (np.stack([MAP, MAP]), (4, 5))])
+def test_a_label_map_of_another_shape_is_refused(mask, shape):
+    with pytest.raises(ValueError, match="integer mask must give one group number .*got shape"):
+        resolve_groups(mask, [f"x{i}" for i in range(int(np.prod(shape)))], shape)
+
+
+def test_groups_of_a_map_have_names():
+    names = [f"x{i}" for i in range(20)]
+    assert resolve_groups(MAP, names, (4, 5), {3: "sky", 5: "sea"})[1] == ["sky", "group 4", "sea"]
+    for bad, message in (({9: "sky"}, "there is no group 9"), ({3: "sea", 5: "sea"}, "must differ"),
+                         ({3: "group 4"}, "must differ")):
+        with pytest.raises(ValueError, match=message):
+            resolve_groups(MAP, names, (4, 5), bad)
+    with pytest.raises(ValueError, match="a dict of groups has its own"):
+        resolve_groups({"a": [0, 1]}, names, (4, 5), {3: "sky"})
+
+
+@given(T=st.integers(1, 12), C=st.integers(1, 4), length=st.integers(1, 13), apart=st.booleans())
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+def test_windows_are_pieces_of_time(T, C, length, apart):
+    found = windows((T, C), length, per_channel=apart)
+    assert found.shape == (T, C)
+    for t, c in np.ndindex(T, C):
+        for u, d in np.ndindex(T, C):
+            assert (found[t, c] == found[u, d]) == (t // length == u // length and (c == d or not apart))
+    assert np.array_equal(np.unique(found), np.arange(-(-T // length) * (C if apart else 1)))
+
+
+def test_bad_windows():
+    for shape, length in (((5,), 2), ((5, 2), 0), ((5, 2), 1.5), ((1, 2, 3), 2)):
+        with pytest.raises(ValueError, match=r"the shape \(T, C\) of one row and a length of at least 1"):
+            windows(shape, length)

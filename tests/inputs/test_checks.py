@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from bifkit import GlobalBIF, LocalBIF
-from bifkit.inputs import checks
+from bifkit.inputs import checks, models
 
 X = np.random.default_rng(0).normal(size=(120, 3)).astype(np.float32)
 Y = (X[:, 0] > 0).astype(int)
@@ -71,7 +71,9 @@ BAD_Y = {
     "between classes": (Y + 0.5, ValueError, "class numbers 0..1"),
     "longer than X": (np.r_[Y, 0], ValueError, r"y has shape \(121,\), X has 120 rows: give one label per row"),
     "shorter than X": (Y[:-1], ValueError, r"y has shape \(119,\)"),
-    "one-hot": (np.eye(2)[Y], ValueError, r"y has shape \(120, 2\)"),
+    "one-hot": (np.eye(2)[Y], ValueError, r"y has shape \(120, 2\) and one 1 in every row: .*y.argmax\(1\)"),
+    "too many columns": (np.eye(3)[Y], ValueError, r"y has shape \(120, 3\), X has 120 rows and g 2 outputs"),
+    "counts": (np.c_[Y, Y + 3], ValueError, "0 and 1, one column for each label .*say likelihood='regression'"),
     "text": (np.where(Y, "yes", "no"), TypeError, "class numbers 0..C-1 or float targets; got <U3: encode"),
     "NaN": (np.where(Y, np.nan, 0.0), ValueError, "y holds NaN or infinite values"),
     "missing": (pd.Series(Y, dtype="Int64").mask(Y == 1), ValueError, "y holds NaN"),
@@ -182,8 +184,10 @@ BAD_SETTINGS = [
     ({"groups": [0, 0, 0]}, "all features stand in one group"),
     ({"feature_names": ["a", "b"]}, "feature_names has 2 names for 3 features"),
     ({"feature_names": ["a", "b", "a"]}, "feature names must differ"),
-    ({"likelihood": "poisson"}, "likelihood must be categorical, binary or regression"),
-    ({"likelihood": "regression"}, "needs a g with one output; this one has 2"),
+    ({"likelihood": "poisson"}, "likelihood must be categorical, binary, multilabel or regression"),
+    ({"likelihood": "regression"}, r"y has shape \(120,\), X has 120 rows and g 2 outputs: give one label per row and"),
+    ({"likelihood": "binary"}, "needs a g with one output; this one has 2: say 'categorical'"),
+    ({"model": _g(1), "likelihood": "multilabel"}, "needs a g with two or more outputs; this one has one"),
 ]
 
 
@@ -340,9 +344,13 @@ def test_probabilities_give_exactly_one_warning(kind, end):
 def test_logits_and_quantities_pass_in_silence():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        checks.warn_probabilities(torch.tensor([[0.2, 0.7], [0.5, 0.5]]), "categorical")  # in [0, 1], but no sum of one
-        checks.warn_probabilities(torch.tensor([[1.5, -0.5], [0.5, 0.5]]), "categorical")  # sums of one
-        checks.warn_probabilities(torch.tensor([[0.2], [1.2]]), "binary")
+        for rows, likelihood in (([[0.2, 0.7], [0.5, 0.5]], "categorical"),  # in [0, 1], but no sum of one
+                                 ([[1.5, -0.5], [0.5, 0.5]], "categorical"),  # sums of one
+                                 ([[0.2], [1.2]], "binary"), ([[0.2, 0.3], [0.2, 1.2]], "multilabel")):
+            looks = models.Looks()
+            for row in rows:  # one by one, as batches come
+                looks.add(torch.tensor([row]))
+            looks.warn(likelihood)
         _fit(GlobalBIF, nn.Sequential(_g(1), nn.Sigmoid()), y=X[:, 0] * 1.0)  # a regression may stay in [0, 1]
 
 
@@ -353,21 +361,21 @@ def test_frozen_restores_every_flag_also_after_an_error():
     model[1].eval()
     model[0].weight.requires_grad_(False)
     modes, flags = [m.training for m in model.modules()], [p.requires_grad for p in model.parameters()]
-    with pytest.raises(KeyError), checks.frozen(model):
+    with pytest.raises(KeyError), models.frozen(model):
         assert not any(m.training for m in model.modules()) and not any(p.requires_grad for p in model.parameters())
         raise KeyError
     assert modes == [m.training for m in model.modules()] and flags == [p.requires_grad for p in model.parameters()]
 
 
 def test_like_is_the_dtype_of_the_weights():
-    assert checks.like(_g(dtype=torch.float64)).dtype == torch.float64 and checks.like(_g()).dtype == torch.float32
-    assert checks.like(_Module(torch.sin)).dtype == torch.float32
-    assert checks.like(nn.Sequential(nn.Embedding(3, 2), nn.BatchNorm1d(2)).double()).dtype == torch.float64
+    assert models.like(_g(dtype=torch.float64)).dtype == torch.float64 and models.like(_g()).dtype == torch.float32
+    assert models.like(_Module(torch.sin)).dtype == torch.float32
+    assert models.like(nn.Sequential(nn.Embedding(3, 2), nn.BatchNorm1d(2)).double()).dtype == torch.float64
 
 
 @pytest.mark.parametrize("rows", [1, 7, 10, 23])
 def test_outputs_of_all_rows_in_order_and_without_a_graph(rows):
     torch.manual_seed(0)
     g, X = nn.Linear(3, 2), torch.randn(rows, 3)
-    found = checks.outputs(g, X, batch_size=10)
+    found = models.outputs(g, X, batch_size=10)
     assert torch.allclose(found, g(X), atol=1e-6) and not found.requires_grad

@@ -101,7 +101,7 @@ def test_a_regression_has_sklearns_score_and_the_targets_own_unit(scale):
     assert memory.score == pytest.approx(expected) and streamed.score == pytest.approx(expected)
     for target, values in (("labels", y), ("soft", g(X).detach()[:, 0])):
         sd = np.std(values.double().numpy(), ddof=1)
-        assert [streamed.scale(target), memory.scale(target)] == pytest.approx([sd, sd], rel=1e-5)
+        assert [float(streamed.scale(target)), float(memory.scale(target))] == pytest.approx([sd, sd], rel=1e-5)
 
 
 def test_a_target_that_does_not_vary():
