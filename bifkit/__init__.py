@@ -12,7 +12,8 @@ from bifkit.posterior import Posterior
 from bifkit.refine import refine
 
 __version__ = "1.0.0"
-__all__ = ["Distilled", "GlobalBIF", "LocalBIF", "Posterior", "compare", "distill", "plots", "refine", "refits", "windows"]
+__all__ = ["Distilled", "GlobalBIF", "LocalBIF", "Posterior", "compare", "distill", "plots", "refine", "refits",
+           "windows"]
 
 
 def __getattr__(name):

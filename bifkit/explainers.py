@@ -190,6 +190,8 @@ class _BIF(BaseEstimator):
         with seeded("score"), inputs.frozen(self.model):
             output = inputs.outputs(inputs.view(inputs.chosen(self.model, self.output), self.shape_), x)
         labels = inputs.check_y(y, len(x), output.shape[1], self.likelihood_)[1]
+        if labels is None:
+            raise ValueError("score compares g's answers with labels: give y")
         return inputs.score(output, labels.to(device), self.likelihood_)
 
     def _importances(self, x):
@@ -432,10 +434,10 @@ class LocalBIF(_BIF):
         target : int, optional
             One of the ``classes`` that were fitted.
         """
-        found = self.explain(inputs)
-        found = found if isinstance(found, dict) else {self.classes_: found}
-        if target not in found:
-            raise ValueError(f"target must be one of the classes that were fitted, {list(found)}; got {target!r}: "
+        answer = self.explain(inputs)
+        by_class = answer if isinstance(answer, dict) else {self.classes_: answer}
+        if target not in by_class:
+            raise ValueError(f"target must be one of the classes that were fitted, {list(by_class)}; got {target!r}: "
                              "fit with classes= to explain single classes")
-        mean = torch.as_tensor(found[target].mean[:, self.groups_], dtype=torch.float32)
+        mean = torch.as_tensor(by_class[target].mean[:, self.groups_], dtype=torch.float32)
         return mean.reshape(inputs.shape).to(getattr(inputs, "device", "cpu"))
