@@ -74,7 +74,7 @@ def test_what_there_is_to_gain_is_what_the_objective_gains_from_all_features():
     answers = soft_target(g(x).detach(), "categorical")
     settings = Settings(point_estimate=True, gate="saturating", fill="zero")
     flat = lambda rows: answers.mean(0).log().expand(len(rows), -1)  # noqa: E731
-    low, high = (float(elbo(model, x, answers, torch.ones(1, 3), settings.for_data(3, 1.0), kl_weight=0.0))
+    low, high = (elbo(model, x, answers, torch.ones(1, 3), settings.for_data(3, 1.0), kl_weight=0.0).item()
                  for model in (flat, g))
     gain = to_gain(float(surprise(answers.mean(0), "categorical")), float(surprise(answers, "categorical").mean()))
     assert high - low == pytest.approx(gain, abs=1e-5) and gain > 0

@@ -406,7 +406,7 @@ CLAIMS = [
     ("GlobalBIF", {"columns": list("ab")}), ("GlobalBIF", {"from_frame": "no"}), ("GlobalBIF", {"likelihood": "none"}),
     ("GlobalBIF", {"classes": [-1]}), ("GlobalBIF", {"classes": [2**40]}), ("GlobalBIF", {"classes": [True]}),
     ("GlobalBIF", {"classes": []}), ("GlobalBIF", {"shape": [2, 3]}), ("GlobalBIF", {"shape": [-2, -2]}),
-    ("GlobalBIF", {"image": [-2, -2]}), ("LocalBIF", {"image": [2, 2]}), ("GlobalBIF", {"image": [2, 2, 1]}),
+    ("GlobalBIF", {"image": [-2, -2]}), ("LocalBIF", {"image": [2, 2]}), ("GlobalBIF", {"image": [2, 2, 1, 1]}),
     ("GlobalBIF", {"history": [["high"]]}), ("GlobalBIF", {"history": []}), ("GlobalBIF", {"elbo": float("nan")}),
     ("GlobalBIF", {"score": "good"}), ("GlobalBIF", {"surprise": 1}), ("GlobalBIF", {"elbo": True}),
     ("GlobalBIF", {"diagnostics": {"steps": "5"}}), ("GlobalBIF", {"diagnostics": {"features": 4.0}}),
