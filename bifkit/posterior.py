@@ -375,6 +375,29 @@ class Posterior:
 
         return (plots.heatmap if self.is_local else plots.importances)(self, ax=ax, **kw)
 
+    def report(self, path, *, explainer=None, title=None, prob=0.95) -> None:
+        """Write one HTML file with tables, figures, settings and versions, to send or keep; it needs no network.
+
+        >>> import tempfile, pathlib
+        >>> file = pathlib.Path(tempfile.mkdtemp(), "report.html")
+        >>> Posterior([3.0, 1.0], ["age", "sex"]).report(file)
+        >>> file.read_text(encoding="utf-8")[:15]
+        '<!doctype html>'
+
+        Parameters
+        ----------
+        path : str or Path
+            Ends in ``.html``; an older file is replaced when the new one is whole.
+        explainer : GlobalBIF or LocalBIF, optional
+            The fitted one that gave this posterior: adds how the fit went.
+        title : str, optional
+        prob : float, default 0.95
+            Probability of the credible intervals.
+        """
+        from bifkit import report
+
+        report.write(self, path, explainer=explainer, title=title, prob=prob)
+
     def save(self, path) -> None:
         """Write one portable file without pickle; an index of numbers or dates keeps its type, others become text.
 
