@@ -189,7 +189,8 @@ def test_colour_only_on_a_terminal(monkeypatch):
 def test_pages_are_renewed_between_their_markers(output, capsys):
     page = output / "docs" / "speed.md"
     page.parent.mkdir()
-    (output / "README.md").write_text("# top\n<!-- scoreboard -->\nold\n<!-- /scoreboard -->\nend\n")
+    (output / "README.md").write_text("# top\n<!-- scoreboard -->\nold\n<!-- /scoreboard -->\n<!-- summary -->\n"
+                                      "<!-- /summary -->\nend\n")
     page.write_text("<!-- timings -->\n<!-- /timings -->\n<!-- speed -->\n<!-- /speed -->\nend\n")
     (paths.figures() / "bench.md").write_text("| promise |\n|---|\n| fast |\n")
     minutes = pd.DataFrame({"notebook": ["03_mnist", "09_speed"], "minutes": [4.5, 2.0]})
@@ -197,7 +198,8 @@ def test_pages_are_renewed_between_their_markers(output, capsys):
     hand_in("mnist", "bifkit", "k=1", [0.82])
     assert scoreboard.main(["--pages"]) == 0
     readme, speed = (output / "README.md").read_text(), page.read_text()
-    assert readme.startswith("# top\n<!-- scoreboard -->\n| paper item") and readme.endswith("/scoreboard -->\nend\n")
+    assert readme.startswith("# top\n<!-- scoreboard -->\n| paper item") and readme.endswith("/summary -->\nend\n")
+    assert "- **Reproduced**: ours is at or above the paper's BIF, chance allowed for, in 1 of 32 cells" in readme
     assert "old" not in readme and "0.820 / not run" in readme
     assert "\n| 03_mnist | 4.5 |\n| 09_speed | 2.0 |\n| **the paper's items, 00 to 05** | **4.5** |\n" \
         "| **beyond the paper, 06 to 09** | **2.0** |\n| **all** | **6.5** |\n\n| minutes of one core |" in speed
@@ -236,6 +238,7 @@ def test_the_committed_scoreboard_and_readme_are_current(output):
     fresh, stored = paths.results() / "scoreboard.csv", paths.root() / "results" / "scoreboard.csv"
     assert fresh.read_text() == stored.read_text(), "results/scoreboard.csv is stale: make scoreboard"
     assert scoreboard.readme_table() in readme.read_text(), STALE
+    assert scoreboard.summary() in readme.read_text(), STALE
     if (paths.root() / "results" / "timings.csv").exists():
         for file in (paths.root() / "results").glob("*.csv"):
             shutil.copy(file, paths.results())
