@@ -411,14 +411,14 @@ def summary() -> str:
     return "\n".join([
         f"- **Reproduced**: ours is at or above the paper's BIF, chance allowed for, in "
         f"{count(cells, 'verdict', 'better', 'within')} of {len(cells)} cells of Tables 1, 2 and MNIST, and "
-        f"{count(met, 'verdict', 'within')} of {len(met)} figures that are to be met are met (epsilons, importance values, "
-        "Figure 2's order, fairness levels).",
+        f"{count(met, 'verdict', 'within')} of {len(met)} figures that are to be met are met (epsilons, importance "
+        "values, Figure 2's order, fairness levels).",
         f"- **Better because of the method** (same data, same g, paired by seed): {', '.join(gains) or 'no cell'}.",
         f"- **Not because of the method**: on the same g the paper's method as printed is level with ours in "
-        f"{', '.join(level)}, and ahead in {count(cells, 'same_g', 'worse')}: what is gained there over the printed figure, "
-        "our g gains. **Not reproduced**: the paper's two local variants, as printed, stay below its own figures on "
-        f"{count(literal, 'verdict', 'short')} of {len(literal)} cells of Table 1; what the authors' code does otherwise, "
-        "and which of it matters, is in notebook 07."])
+        f"{', '.join(level)}, and ahead in {count(cells, 'same_g', 'worse')}: what is gained there over the printed "
+        "figure, our g gains. **Not reproduced**: the paper's two local variants, as printed, stay below its own figures on "
+        f"{count(literal, 'verdict', 'short')} of {len(literal)} cells of Table 1; what the authors' code does "
+        "otherwise, and which of it matters, is in notebook 07."])
 
 
 TABLES = {"README.md": {"summary": summary, "scoreboard": readme_table},
