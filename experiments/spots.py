@@ -71,7 +71,7 @@ SPOTS = {  # by the name of the study's csv
         Spot("fairness.run", {"seed": 1, "classifier": "baseline", "rows": 30_940, "iterations": 160},
              ("rank", "paper", "invase"), "classifier")],
     "faithfulness": [  # nothing is fitted by the printed objective here
-        Spot("faithfulness.run", {"method": m, **WINE}, ("insertion, mean",), "dataset")
+        Spot("faithfulness.run", {"method": m, **WINE}, ("deletion, marginal",), "dataset")
         for m in ("LocalBIF", "LocalBIF few, refined", "DeepExplainer")],
     "ablation": [
         Spot("ablation.run", {"dataset": "Syn4", "change": "epochs 5", "seed": 0, "rows": 10_000}, ("mcc",), "change")],
