@@ -416,7 +416,7 @@ def summary() -> str:
         f"- **Better because of the method** (same data, same g, paired by seed): {', '.join(gains) or 'no cell'}.",
         f"- **Not because of the method**: on the same g the paper's method as printed is level with ours in "
         f"{', '.join(level)}, and ahead in {count(cells, 'same_g', 'worse')}: what is gained there over the printed "
-        "figure, our g gains. **Not reproduced**: the paper's two local variants, as printed, stay below its figures on "
+        "figure, our g gains. **Not reproduced**: the paper's two local variants, as printed, are below its figures on "
         f"{count(literal, 'verdict', 'short')} of {len(literal)} cells of Table 1; what the authors' code does "
         "otherwise, and which of it matters, is in notebook 07."])
 
