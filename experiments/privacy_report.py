@@ -252,4 +252,5 @@ def top_figure(frame, dataset, k=8, column="alpha_rank"):
         ax.set_title(f"{dataset}, " + ("no noise" if math.isinf(eps) else f"epsilon {eps:.3g}"), loc="left", fontsize=9)
     for ax in axes.flat[len(parts):]:
         ax.set_axis_off()
+    fig.supxlabel("importance, mean and standard error over the seeds", fontsize=9)
     return fig
