@@ -81,7 +81,11 @@ class Comparison:
         if self.p_value is None:
             return [*lines, "chance cannot be judged without refits: give a list of them on each side (bifkit.refits)"]
         least = (2 if self.n[0] == self.n[1] else 1) / self.splits  # sides of equal size may change their names
-        few = "; so few refits never give less than .05" if self.exact and least >= 0.05 else ""
+        few = ""
+        if self.exact and least >= 0.05:
+            few = "; so few refits never give less than .05"
+        elif self.exact and least * len(self.features) >= 0.05:
+            few = "; so few refits cannot tell a single feature among so many: make more"
         return [*lines, f"p = {self.p_value:.2g} ({'all' if self.exact else 'sampled'} {self.splits} splits{few})"]
 
     def _cells(self):

@@ -169,7 +169,7 @@ def differences(comparison, *, ax=None, top=15):
     else:
         sure = (frame["p_adjusted"] < 0.05).to_numpy()
         whiskers(ax, y[sure], frame[sure], label="adjusted p < .05")
-        whiskers(ax, y[~sure], frame[~sure], color=GREY, label="within chance")
+        whiskers(ax, y[~sure], frame[~sure], color=GREY, label="adjusted p of .05 or more")
         ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False, fontsize=9)
         what = f" (mean and {percent(comparison.prob)} interval)"
     ax.axvline(0, color=GREY, lw=0.8, zorder=0)

@@ -1,6 +1,7 @@
 """Are two explanations different? Against scipy's permutation test, brute force, and made-up refits."""
 
 import itertools
+import math
 import warnings
 
 import numpy as np
@@ -262,6 +263,15 @@ def test_the_repr_says_it_all():
     assert f"p = {found.p_value:.2g} (all 20 splits; so few refits never give less than .05)" in text
     assert "never give" not in repr(compare(fits(4, 1), fits(4, 2))) + repr(compare(fits(2, 1), fits(5, 2)))
     assert all(name in text for name in NAMES) and "p_adjusted" in text
+
+
+def test_few_refits_of_many_features_say_that_a_single_one_cannot_be_told():
+    rng = np.random.default_rng(0)
+    for features, n, said in ((13, 4, True), (13, 6, False), (3, 5, False)):
+        sides = [[Posterior(rng.gamma(5.0, size=features) + 0.1) for _ in range(n)] for _ in range(2)]
+        found = compare(*sides)
+        least = 2 / math.comb(2 * n, n)  # no feature's p is below; of one that differs alone, D times it
+        assert ("cannot tell a single feature" in repr(found)) == said == (least * features >= 0.05)
 
 
 def test_the_html_is_a_table_with_safe_names():
