@@ -411,12 +411,12 @@ def summary() -> str:
         f"{len(ours) - len(below)}; below it are {'; '.join(low) or 'none'} ({counts(below) or 'none'}). Of {len(met)} "
         f"values where the goal is to match (epsilons, importance values, Figure 2's order, fairness levels) "
         f"{int((met['verdict'] == 'within').sum())} do.",
-        f"- **Better because of the method**, on the same classifiers g, paired by seed: {'; '.join(gains) or 'none'}.",
-        f"- **Better because of our g**: {', '.join(f'{n} of {tables[i]}' for i, n in by_g.items()) or 'no cell'} (cells "
-        "above the printed figure, where the paper's objective, rerun by us on the same g, does as well).",
-        f"- **Not reproduced.** The paper's two local variants, run as its text says, fall short of its figures in {short} "
-        f"of {len(literal)} cells of Table 1. Its authors' code differs from the text; notebook 07 shows which difference "
-        "matters."])
+        f"- **Better because of the method**, on the same classifiers g, paired by seed: {'; '.join(gains)}.",
+        f"- **Better because of our g**: {', '.join(f'{n} of {tables[i]}' for i, n in by_g.items())} (cells above the "
+        "printed figure, where the paper's objective, rerun by us on the same g, does as well).",
+        f"- **Not reproduced.** The paper's two local variants, run as its text says, fall short of its figures in "
+        f"{short} of {len(literal)} cells of Table 1. Its authors' code differs from the text; notebook 07 shows which "
+        "difference matters."])
 
 
 TABLES = {"README.md": {"summary": summary, "scoreboard": readme_table},
