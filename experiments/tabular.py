@@ -66,12 +66,19 @@ def grid(profile="paper", *, methods=METHODS, datasets=DATASETS):
             for d in datasets for s in seeds for m in methods]  # a worker meets the same g several times in a row
 
 
+def data_of(dataset, seed, rows=ROWS, test_rows=TEST_ROWS):
+    """The data of one data set and seed, at most ``rows`` and ``test_rows``: the split is in random order."""
+    data = DATASETS[dataset](seed)
+    return dataclasses.replace(data, X_train=data.X_train[:rows], y_train=data.y_train[:rows],
+                               X_test=data.X_test[:test_rows], y_test=data.y_test[:test_rows])
+
+
 @functools.lru_cache(maxsize=1)
 def prepared(dataset, seed, rows=ROWS, test_rows=TEST_ROWS):
     """(data, g) of one data set and seed: the g that every method is judged by, and that most explain.
 
-    The recipe is that of the synthetic study, one for all data sets. The split is in random order, so the first rows
-    are a random part. Kept for the next run of this worker; data and g have streams of their own.
+    The recipe is that of the synthetic study, one for all data sets. Kept for the next run of this worker; data and g
+    have streams of their own.
 
     >>> from unittest import mock
     >>> from data_prep.synthetic import make_synthetic
@@ -80,9 +87,7 @@ def prepared(dataset, seed, rows=ROWS, test_rows=TEST_ROWS):
     >>> data.X_train.shape, data.X_test.shape, g.training
     ((200, 11), (40, 11), False)
     """
-    data = DATASETS[dataset](seed)
-    data = dataclasses.replace(data, X_train=data.X_train[:rows], y_train=data.y_train[:rows],
-                               X_test=data.X_test[:test_rows], y_test=data.y_test[:test_rows])
+    data = data_of(dataset, seed, rows, test_rows)
     seed_all(dataset, seed, "g")
     g = mlp([data.n_features, 100, 100, data.n_classes])
     return data, train(g, data.X_train, data.y_train, seed=derive(dataset, seed, "g"))
