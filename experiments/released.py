@@ -1,13 +1,13 @@
 """As released: what the authors' code gives with its own settings, one set per data set. (notebooks 01, 02, 03)
 
 The rows ``BIF`` of Tables 1, 2 and MNIST test the paper's text on our classifiers. Here is the other reading of "the
-paper's method": the settings that the authors' code holds for each data set (prior, batch, epochs, learning rate, number
-of draws), on a g trained as they did (D-200-200-C with BatchNorm, SGD, 500 epochs on all rows at once), which then goes
-on normalising each batch and learning its affine weights (preset ``released``). One run is a data set x seed.
+paper's method": the settings that the authors' code holds for each data set (prior, batch, epochs, learning rate,
+number of draws), on a g trained as they did (D-200-200-C with BatchNorm, SGD, 500 epochs on all rows at once), which
+then goes on normalising each batch and learning its affine weights (preset ``released``). One run: a data set x seed.
 
-The code draws J = 200 to 1000 samples per step. Here it is at most ``DRAWS``: results/released.csv has the evidence, runs
-of seed 100 with both numbers. Differences that remain: our optimiser decays weights a little and follows a one-cycle
-schedule, and tables are at most ``tabular.ROWS`` rows (Intrusion 12,000 of 175,958), where the code takes all.
+The code draws J = 200 to 1000 samples per step. Here it is at most ``DRAWS``: results/released.csv has the evidence,
+runs of seed 100 with both numbers. Differences that remain: our optimiser decays weights a little and follows a
+one-cycle schedule, and a table has at most ``tabular.ROWS`` rows (Intrusion 12,000 of 175,958); the code takes all.
 """
 
 import functools
