@@ -7,8 +7,8 @@ One row per claim: its words, where the paper says it, what our runs say with th
 
 *Whose method?* The paper's text and its authors' code differ, so a claim about BIF is judged in both readings: *as
 printed* (the preset ``paper`` on our g) and *as released* (the code's settings on a g trained as the authors did). The
-better of the two is the verdict on the claim; ``bifkit`` says what our presets give beside it. Claims of the privacy and
-fairness studies have rules of their own (experiments/divergence.py), written before their seeds were run.
+better of the two is the verdict on the claim; ``bifkit`` says what our presets give beside it. Claims of the privacy
+and fairness studies have rules of their own (experiments/divergence.py), written before their seeds were run.
 
 *Chance.* A difference is a mean over seeds of paired differences, with a 95 % t-interval; a claim of several cells
 holds if it does in each, and does not hold if it fails in one. The intervals are not corrected for their number.
@@ -339,8 +339,8 @@ def method() -> list:
     spread = _stored("uncertainty")
     claims = [
         ("The KL divergence between two explanations is in closed form, as printed", "section 4.4",
-         f"there is one; the printed formula is negative for {sign['negative']:.0%} of 1000 pairs of Dirichlets, the right "
-         f"one is ours (error against torch {sign['ours']:.0e})", FAILS, "07_errata_and_ablation"),
+         f"there is one; the printed formula is negative for {sign['negative']:.0%} of 1000 pairs of Dirichlets, the "
+         f"right one is ours (error against torch {sign['ours']:.0e})", FAILS, "07_errata_and_ablation"),
         ("The global variant has as many parameters as features", "section 5.1",
          f"{sum(p.numel() for p in GlobalAlpha(11).parameters())} for 11 features", HOLDS, "00_start_here"),
         ("It works with any model through which one can backpropagate", "section 1",
@@ -352,26 +352,23 @@ def method() -> list:
         covered = uncertainty.coverage_table(spread, uncertainty.as_fitted)["80%"]["all"]
         claims.append(
             ("The posterior's variance is the confidence in an importance", "section 5.1",
-             f"80 % intervals hold the importance of a refit in {covered.min():.0f} to {covered.max():.0f} % of cases: they "
-             "are several times too wide for that; row by row the doubt does find the wrong explanations",
+             f"80 % intervals hold the importance of a refit in {covered.min():.0f} to {covered.max():.0f} % of cases: "
+             "they are several times too wide for that; row by row the doubt does find the wrong explanations",
              HOLDS if covered.between(75, 85).all() else FAILS, "08_uncertainty"))
     return claims
 
 
 def collect() -> pd.DataFrame:
     """Every claim that the stored runs can judge: ``COLUMNS``, in the paper's order."""
-    frames = {n: _stored(n) for n in ("synthetic", "tabular", "mnist", "released", "fresh", "privacy", "fairness")}
     found = method()
-    if frames["released"] is not None:
-        if frames["synthetic"] is not None:
-            found += table1(frames["synthetic"], frames["released"])
-        if frames["tabular"] is not None:
-            found += table2(frames["tabular"], frames["released"])
-        if frames["mnist"] is not None and frames["fresh"] is not None:
-            found += digits(frames["mnist"], frames["released"], frames["fresh"])
+    for judge, names in ((table1, ("synthetic", "released_synthetic")), (table2, ("tabular", "released_tabular")),
+                         (digits, ("mnist", "released_mnist", "fresh_mnist"))):
+        frames = [_stored(n) for n in names]
+        if all(f is not None for f in frames):
+            found += judge(*frames)
     table = pd.DataFrame(found, columns=COLUMNS)
-    others = [study.claims(frames[n])[COLUMNS] for n, study in (("privacy", privacy), ("fairness", fairness))
-              if frames[n] is not None]
+    others = [study.claims(frame)[COLUMNS] for n, study in (("privacy", privacy), ("fairness", fairness))
+              if (frame := _stored(n)) is not None]
     return pd.concat([table, *others], ignore_index=True)
 
 
@@ -393,8 +390,9 @@ def page() -> str:
     for notebook, part in table.groupby("notebook", sort=False):
         lines += [f"### [{notebook[:2]}](../notebooks/{notebook}.ipynb)", "",
                   "| claim | where | measured | verdict |", "|---|---|---|---|"]
-        lines += ["| " + " | ".join(str(v).replace("|", "\\|") for v in (r.claim, r.where, r.measured, f"**{r.verdict}**"))
-                  + " |" for r in part.itertuples()]
+        for r in part.itertuples():
+            cells = (r.claim, r.where, r.measured, f"**{r.verdict}**")
+            lines.append("| " + " | ".join(str(c).replace("|", "\\|") for c in cells) + " |")
         lines.append("")
     return "\n".join(lines).rstrip()
 

@@ -25,19 +25,17 @@ METHODS = {"table2": ("bifkit", "BIF"), "mnist": ("bifkit", "BIF", "L2X", "INVAS
 CURVES = 8  # patches of 49
 
 
-def grid(profile="paper", *, seeds=SEEDS):
-    """Both tables, five seeds; smoke: nothing of MNIST but one run on few digits.
+def grid(profile="paper", item="table2", *, seeds=SEEDS):
+    """One table, five seeds; smoke: one run on few rows.
 
-    >>> len(grid()), len(grid("smoke"))
-    (50, 1)
+    >>> len(grid()), len(grid(item="mnist")), len(grid("smoke"))
+    (30, 20, 1)
     """
-    if profile == "smoke":
-        return [{"item": "mnist", "dataset": "MNIST", "method": "bifkit", "seed": 5, "rows": 1000, "steps": 50}]
-    rows = {d: min(tabular.ROWS, tabular.PART.get(d, tabular.ROWS)) for d in tabular.DATASETS}
-    return ([{"item": "table2", "dataset": d, "method": m, "seed": s, "rows": rows[d], "steps": 0}
-             for d in tabular.DATASETS for s in seeds for m in METHODS["table2"]]
-            + [{"item": "mnist", "dataset": "MNIST", "method": m, "seed": s, "rows": 11_982, "steps": 0}
-               for s in seeds for m in METHODS["mnist"]])
+    sizes = {"MNIST": 11_982} if item == "mnist" else \
+        {d: min(tabular.ROWS, tabular.PART.get(d, tabular.ROWS)) for d in tabular.DATASETS}
+    runs = [{"item": item, "dataset": d, "method": m, "seed": s, "rows": n, "steps": 0}
+            for d, n in sizes.items() for s in seeds for m in METHODS[item]]
+    return [runs[0] | {"rows": 1000, "steps": 50}] if profile == "smoke" else runs
 
 
 def run(*, item, dataset, method, seed, rows, steps=0):

@@ -42,18 +42,21 @@ GLOBAL = ("Syn2",)
 EVIDENCE = {"Syn1": 200, "Syn4": 500, "Credit": 500}  # run with the code's own number of draws too, on seed 100
 
 
-def grid(profile="paper", *, datasets=tuple(SETTINGS), seeds=SEEDS):
-    """Every data set, five seeds; then the evidence on seed 100. Smoke: one synthetic set, a few rows.
+PARTS = {"synthetic": NAMES, "tabular": tuple(tabular.DATASETS), "mnist": ("MNIST",)}  # of notebooks 01, 02, 03
 
-    >>> len(grid()), len(grid("smoke"))
-    (56, 1)
+
+def grid(profile="paper", part="synthetic", *, seeds=SEEDS):
+    """The data sets of one notebook, five seeds, then the evidence on seed 100. Smoke: one set, a few rows.
+
+    >>> [len(grid(part=p)) for p in PARTS], len(grid("smoke"))
+    ([34, 17, 5], 1)
     """
     if profile == "smoke":
-        return [{"dataset": "Syn1", "seed": 0, "draws": 2, "rows": 1000}]
+        return [{"dataset": PARTS[part][0], "seed": 0, "draws": min(2, SETTINGS[PARTS[part][0]]["draws"]), "rows": 1000}]
     rows = [{"dataset": d, "seed": s, "draws": min(DRAWS, SETTINGS[d]["draws"]), "rows": 0}
-            for d in datasets for s in seeds]
+            for d in PARTS[part] for s in seeds]
     return rows + [{"dataset": d, "seed": 100, "draws": n, "rows": 0} for d, most in EVIDENCE.items()
-                   for n in (DRAWS, most) if d in datasets]
+                   for n in (DRAWS, most) if d in PARTS[part]]
 
 
 @functools.lru_cache(maxsize=1)
@@ -62,7 +65,7 @@ def prepared(dataset, seed, rows=0):
     if dataset in NAMES:
         data = make_synthetic(dataset, seed, rows=rows or 10_000)
     else:
-        data = tabular.data_of(dataset, seed, min(tabular.ROWS, tabular.PART.get(dataset, tabular.ROWS)))
+        data = tabular.data_of(dataset, seed, rows or min(tabular.ROWS, tabular.PART.get(dataset, tabular.ROWS)))
     seed_all(dataset, seed, "released g")
     g = paper_g(data.n_features, data.n_classes)
     return data, train(g, data.X_train, data.y_train, epochs=500, batch_size=len(data.X_train), lr=1e-3,
@@ -72,7 +75,7 @@ def prepared(dataset, seed, rows=0):
 def run(*, dataset, seed, draws, rows=0):
     """One data set and seed: MCC x 100, or the accuracies of its table."""
     if dataset == "MNIST":
-        return digits(seed)
+        return digits(seed, rows or 11_982)
     data, g = prepared(dataset, seed, rows)
     posterior = explainer(dataset, g, seed, draws).fit(data.X_train, data.y_train).explain(data.X_test)
     out = {"g_accuracy": 100 * accuracy(g, data.X_test, data.y_test)}
@@ -91,13 +94,13 @@ def explainer(dataset, g, seed, draws, **more):
     return LocalBIF(g, preset, seed=derive(dataset, seed, "released"), **given)
 
 
-def digits(seed):
+def digits(seed, rows=11_982):
     """MNIST: a g without BatchNorm, 10 epochs at 1e-4, its selector 10 epochs; the judge is that of the MNIST study."""
-    X, y, X_test, y_test = mnist.digits(11_982, 1984)
+    X, y, X_test, y_test = mnist.digits(rows, 1984)
     seed_all("MNIST", seed, "released g")
     g = train(mlp([784, 300, 300, 1]), X, y, epochs=10, batch_size=64, lr=1e-4, weight_decay=0.0, schedule=None,
               seed=derive("MNIST", seed, "released g"))
-    judge = mnist.prepared(seed, 11_982, 1984)[1]
+    judge = mnist.prepared(seed, rows, 1984)[1]
     found = explainer("MNIST", g, seed, 0, groups=patches()).fit(X, y).explain(X_test).mean
     out = {"g_accuracy": 100 * accuracy(g, X_test, y_test)}
     for k in mnist.KS:
