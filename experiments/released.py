@@ -52,7 +52,8 @@ def grid(profile="paper", part="synthetic", *, seeds=SEEDS):
     ([34, 17, 5], 1)
     """
     if profile == "smoke":
-        return [{"dataset": PARTS[part][0], "seed": 0, "draws": min(2, SETTINGS[PARTS[part][0]]["draws"]), "rows": 1000}]
+        first = PARTS[part][0]
+        return [{"dataset": first, "seed": 0, "draws": min(2, SETTINGS[first]["draws"]), "rows": 1000}]
     rows = [{"dataset": d, "seed": s, "draws": min(DRAWS, SETTINGS[d]["draws"]), "rows": 0}
             for d in PARTS[part] for s in seeds]
     return rows + [{"dataset": d, "seed": 100, "draws": n, "rows": 0} for d, most in EVIDENCE.items()
