@@ -16,7 +16,8 @@ a table (our presets' rows are one family, the reruns another). A single run has
 ``same_g``, *against the paper's method on the same g*: our preset beside ``literal``, our rerun of the paper's variants
 as printed, the one with the best mean in that column, on the same data, splits and models, paired by seed (t-test of
 the differences, Holm again): ``better``, ``level`` or ``worse``. What is better against the paper but level here is not
-the method's gain.
+the method's gain. ``released`` is the other reading of the paper's method: its authors' settings on a g trained as they
+did (``experiments.released``).
 
 Where the paper's value is to be met rather than beaten (``better`` is ``match``), ``within`` means inside
 ``TOLERANCE``. Of Figure 2 only the order counts: the posterior of Syn3 must spread wider than that of Syn2.
