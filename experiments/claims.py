@@ -21,7 +21,7 @@ import pandas as pd
 from scipy import stats
 
 from bifkit.networks import GlobalAlpha
-from experiments import errata, fairness, fresh, mnist, privacy, released, tabular, uncertainty
+from experiments import errata, fairness_report, fresh, mnist, privacy_report, released, tabular, uncertainty
 from experiments.runner import paths
 from experiments.runner.rows import finished
 from experiments.runner.scoreboard import chance, numbers
@@ -367,8 +367,8 @@ def collect() -> pd.DataFrame:
         if all(f is not None for f in frames):
             found += judge(*frames)
     table = pd.DataFrame(found, columns=COLUMNS)
-    others = [study.claims(frame)[COLUMNS] for n, study in (("privacy", privacy), ("fairness", fairness))
-              if (frame := _stored(n)) is not None]
+    others = [study.claims()[COLUMNS] for name, study in (("privacy", privacy_report), ("fairness", fairness_report))
+              if _stored(name) is not None]
     return pd.concat([table, *others], ignore_index=True)
 
 

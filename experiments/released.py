@@ -22,6 +22,7 @@ from data_prep.seeding import derive, seed_all
 from data_prep.synthetic import NAMES, make_synthetic
 from experiments import mnist, tabular
 from experiments.models.classifiers import accuracy, mlp, paper_g, predict_proba, train
+from experiments.runner import report
 from experiments.runner.rows import finished
 
 SEEDS = range(5)
@@ -126,6 +127,14 @@ def cells(frame) -> pd.DataFrame:
                            "value": good[column]})
              for column, (item, name) in values.items() if column in good]
     return pd.concat(parts, ignore_index=True).dropna(subset="value").reset_index(drop=True)
+
+
+def table(frame, item) -> pd.DataFrame:
+    """Mean ± standard deviation over the seeds as text, one column per cell of the paper's table."""
+    by = cells(frame).query("item == @item").groupby("column", sort=False)["value"]
+    digits = 3 if item == "mnist" else 1
+    text = [report.cell(m, s, digits=digits) for m, s in zip(by.mean(), by.std(ddof=1), strict=True)]
+    return pd.DataFrame([text], index=["BIF as released"], columns=list(by.groups))
 
 
 def evidence(frame) -> pd.DataFrame:
