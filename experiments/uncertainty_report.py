@@ -41,7 +41,7 @@ def intervals(fits, dataset):
 
 def coverage(before, after, error):
     """Coverage of 80 % intervals by data set, as fitted (``before``) and calibrated (``after``, with its ``error``)."""
-    ax = plots.axes(size=(7, 3.2))
+    ax = plots.axes(size=(9, 3.2))
     ax.axhspan(75, 85, color=plots.GREY, alpha=0.2, lw=0, label="75 to 85 %")
     ax.axhline(80, color=plots.GREY, lw=0.8, ls="--", label="80 %, the promise")
     for shift, table, color, label in ((-0.1, before, plots.SKY, "as fitted"), (0.1, after, plots.BLUE, "calibrated")):
