@@ -271,4 +271,5 @@ def _one_header(frame):
 def _width(frame, cells):
     """About how many pixels the table takes on one line per cell."""
     names = [frame.index.get_level_values(level).astype(str) for level in range(frame.index.nlevels)]
-    return sum(17 + 6.7 * max(map(len, column)) for column in [*names, *zip(*cells, strict=True)] if len(column))
+    widest = [max(map(len, column)) for column in [*names, *zip(*cells, strict=True)] if len(column)]
+    return sum(17 + 6.7 * min(letters, 30) for letters in widest)  # longer text wraps
