@@ -397,7 +397,8 @@ def in_paper(table):
     >>> in_paper(pd.DataFrame(index=["bifkit (local)", "SHAP (local)", "SHAP on g (local)"])).tolist()
     [True, True, False]
     """
-    return table.index.str.rsplit(" (", n=1).str[0].isin(["bifkit", "BIF", "L2X", "INVASE", "SHAP", "LIME"])
+    named = ("bifkit", "BIF", "L2X", "INVASE", "SHAP", "LIME")
+    return np.array([str(row).rsplit(" (", 1)[0] in named for row in table.index], dtype=bool)
 
 
 def figure(frame):
