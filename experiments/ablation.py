@@ -158,5 +158,5 @@ def heatmap(frame, *, ax=None):
             ax.axhline(i - 0.5, color="white", lw=4)
         last = group
     ax.axvline(table.shape[1] - 1.5, color="white", lw=4)
-    ax.figure.colorbar(image, ax=ax, shrink=0.5, extend="both", label="difference to rank (MCC x 100)")
+    ax.figure.colorbar(image, ax=ax, shrink=0.5, extend="both", label="colour: difference to rank; numbers: MCC x 100")
     return ax

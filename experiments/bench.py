@@ -270,12 +270,14 @@ def explain_table(frame, size) -> pd.DataFrame:
 
 
 def explain_figure(frame, size):
-    """Bars of ``explain_table``: seconds for ``size`` rows, with the fit and once fitted, on a logarithmic axis."""
+    """Points of ``explain_table``: seconds for ``size`` rows, with the fit and once fitted; a log axis has no zero."""
     table = explain_table(frame, size)
     ax = plots.axes(size=(7, 3.4))
-    ax.barh(table.index, table["with the fit"], color=plots.SKY, label="with the fit")
-    ax.barh(table.index, table["once fitted"], color=plots.BLUE, height=0.4, label="once fitted")
+    ax.hlines(table.index, table["once fitted"], table["with the fit"], color=plots.GREY, lw=1)
+    ax.plot(table["with the fit"], table.index, "s", color=plots.ORANGE, ms=8, label="with the fit")
+    ax.plot(table["once fitted"], table.index, "o", color=plots.BLUE, ms=5, label="once fitted")
     ax.set_xscale("log")
+    ax.grid(axis="x", alpha=0.3)
     ax.set_xlabel(f"seconds for {size:,} rows (log scale)")
     ax.invert_yaxis()
     ax.legend(loc="upper right")

@@ -209,10 +209,10 @@ def table(frame) -> pd.DataFrame:
 
 
 def figure(frame, *, ax=None):
-    """Precision against recall, one point per method and data set; the rule's curve over p for each set."""
+    """Precision against recall, one point per method and data set, published ones white; the rule's curve over p."""
     found = long(frame)
     ours = found[(found["method"] == OURS) & found["seed"].isin(SEEDS)]
-    ax = plots.axes(ax, (6.4, 4.2))
+    ax = plots.axes(ax, (7.8, 4.2))
     sets = [n for n in NAMES[2:] if n in set(ours["dataset"])]
     colors = dict(zip(sets, plots.PALETTE, strict=False))
     points = everyone(frame).groupby(["method", "dataset"])[SCORES].mean()
@@ -224,12 +224,18 @@ def figure(frame, *, ax=None):
             if (method, name) in points.index and not same:
                 x, y = points.loc[(method, name), ["recall", "precision"]]
                 ax.plot(x, y, mark, color=colors[name], ms=8, mec="black" if method == OWN else colors[name])
+        if name in PUBLISHED:
+            tpr, fdr = PUBLISHED[name]
+            ax.plot(tpr, 100 - fdr, "s", mfc="white", mec=colors[name], mew=1.6, ms=8)
     ax.set_xlabel("recall: relevant features that are found (%)")
     ax.set_ylabel("precision: found features that are relevant (%)")
     ax.grid(alpha=0.3)
     by_set = [ax.plot([], [], color=c, lw=3, label=n)[0] for n, c in colors.items()]
-    by_method = [ax.plot([], [], m, color=plots.GREY, ms=7, label=n)[0] for n, m in MARKS.items()]
-    ax.legend(handles=by_set + by_method, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    by_method = [ax.plot([], [], m, color=plots.GREY, ms=7, label=n, mec="black" if n == OWN else plots.GREY)[0]
+                 for n, m in MARKS.items()]
+    theirs = ax.plot([], [], "s", mfc="white", mec=plots.GREY, mew=1.6, ms=7, label="INVASE, its paper's figures")
+    rule = ax.plot([], [], color=plots.GREY, lw=1.2, label=f"bifkit, p = {min(PS):g} (right) to {max(PS):g}")
+    ax.legend(handles=[*by_set, *by_method, *theirs, *rule], loc="center left", bbox_to_anchor=(1.0, 0.5))
     return ax
 
 

@@ -8,9 +8,9 @@ import json
 import numpy as np
 import pandas as pd
 
-from bifkit import Posterior
+from bifkit import Posterior, plots
 from experiments import figures
-from experiments.mnist import KS, METHODS, RIVALS, SHOWN, SLOW
+from experiments.mnist import KS, METHODS, RIVALS, SHOWN, SHOWN_K, SLOW
 from experiments.runner.rows import finished
 from experiments.runner.scoreboard import numbers
 
@@ -78,6 +78,18 @@ def certainty(frame):
             f"{m['sure_2']:.1%} of the most certain"]
 
 
+def chart(frame):
+    """The table as a chart: mean and standard deviation over the seeds as points, the paper's values as diamonds."""
+    mean, std = table(frame)
+    colors = {"bifkit": plots.BLUE, "bifkit rank": plots.SKY, "BIF": plots.ORANGE, "L2X": plots.GREEN,
+              "INVASE": plots.RED, "SHAP": plots.PURPLE, "oracle": plots.GREY}
+    rows = [m for m in colors if m in mean.index]
+    ax = figures.grouped_dots(mean.loc[rows].T, errors=std.loc[rows].T, ylabel="accuracy of the judge",
+                              colors=[colors[m] for m in rows], paper=figures.printed("mnist", mean.loc[rows]).T)
+    ax.legend(ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    return ax
+
+
 def shown(frame):
     """The figure: (ten test digits (10, 784), {method: what it keeps (10, 784)}); black where nothing was run."""
     rows = finished(frame).set_index("method")
@@ -86,6 +98,21 @@ def shown(frame):
         return np.zeros((SHOWN, 784)), {}
     masks = {m: figures.unpack(rows.loc[m, "kept"], (SHOWN, 784)) > 0 for m in METHODS if m in rows.index}
     return figures.unpack(rows.loc["bifkit", "images"], (2 * SHOWN, 784))[:SHOWN], masks
+
+
+def labels(frame):
+    """What the figure's digits are, "3" or "8" each; "not run" where nothing was run."""
+    rows = finished(frame)
+    rows = rows[rows["figure"] & (rows["method"] == "bifkit")]
+    return ["38"[i] for i in json.loads(rows["labels"].iloc[0])[:SHOWN]] if len(rows) else ["not run"] * SHOWN
+
+
+def patches_figure(frame):
+    """What every method keeps of five 3s and five 8s (the paper's qualitative figure)."""
+    images, masks = shown(frame)
+    names = {"INVASE": "INVASE (its own number)", "oracle": "oracle (as many as needed)"}
+    return figures.kept_patches(images, {names.get(m, m): mask for m, mask in masks.items()}, titles=labels(frame),
+                                kept=f"k = {SHOWN_K} of 49")
 
 
 def unsure(frame):
@@ -97,8 +124,9 @@ def unsure(frame):
         return np.zeros((SHOWN, 784)), Posterior(np.ones((SHOWN, 49)), names), ["not run"] * SHOWN
     row = rows.iloc[0]
     posterior = Posterior(np.array(json.loads(row["alpha"]))[SHOWN:], names)
-    titles = [f"{'38'[label]}, {spread:.2f}"
-              for label, spread in zip(json.loads(row["labels"])[SHOWN:], posterior.sd.sum(1), strict=True)]
+    half = SHOWN // 2 * ["least certain"] + SHOWN // 2 * ["most certain"]
+    titles = [f"{'38'[label]}, {spread:.2f}\n{which}" for label, spread, which
+              in zip(json.loads(row["labels"])[SHOWN:], posterior.sd.sum(1), half, strict=True)]
     return figures.unpack(row["images"], (2 * SHOWN, 784))[SHOWN:], posterior, titles
 
 

@@ -16,10 +16,12 @@ from bifkit import GlobalBIF, LocalBIF, Posterior, plots
 from bifkit.evaluation import metrics
 from data_prep.seeding import derive, seed_all
 from data_prep.synthetic import NAMES, make_synthetic
+from experiments import figures
 from experiments.models.classifiers import accuracy, mlp, train
 from experiments.rivals import attribution
 from experiments.rivals_budget import rival
 from experiments.runner.rows import finished
+from experiments.runner.scoreboard import numbers
 
 SEEDS = range(5)
 OURS = ["bifkit (local)", "bifkit (global)"]
@@ -31,6 +33,8 @@ METHODS = OURS + PAPER + RIVALS + BESIDE
 PRINTED = [*OURS, "SHAP", "SHAP on g", "IntegratedGradients on g"]  # rows of the table for the printed data
 LOCAL_ONLY = ("Syn4", "Syn5", "Syn6")  # relevant features vary by row: no global explanation can be right
 SLOW = ("LIME", "LIME on g", "LIME on g, near", "SHAP on g")
+TITLES = {"bifkit (global)": "bifkit", "BIF (global)": "BIF as printed, same g"}  # of panels
+FEATURES = "feature as run; in brackets its number in the paper's formula. Blue: relevant. Seed 0"
 SAMPLE = 100  # test rows of the slow explainers; ours is also scored on them
 
 
@@ -106,7 +110,8 @@ def explain(method, g, data, test, *, seed):
         return _bif(method, g, data, test, seed)
     if method in ("L2X", "INVASE"):
         model = rival(method, data.name, seed=seed).fit(X, y)
-        return model.scores(test), {"mcc_own": 100 * metrics.mcc_of_masks(model.selected(test), data.truth_test)}
+        scores, own = model.scores(test), 100 * metrics.mcc_of_masks(model.selected(test), data.truth_test)
+        return scores, {"mcc_own": own} | ({"selection": _rounded(scores.mean(0))} if method == "INVASE" else {})
     background = X[np.random.default_rng(derive(data.name, seed, "background")).choice(len(X), 100, replace=False)]
     others = {"SHAP": lambda: attribution.shap_tree(X, y, test, seed=seed),
               "LIME": lambda: attribution.lime_forest(X, y, test, seed=seed, num_samples=500),
@@ -151,14 +156,14 @@ def table1(frame):
     return by.mean().unstack().reindex(order), by.std(ddof=1).unstack().reindex(order)
 
 
-def posterior_of(frame, dataset, seed=0):
+def posterior_of(frame, dataset, seed=0, method="bifkit (global)"):
     """The stored global posterior of one run.
 
     >>> frame = pd.DataFrame({"dataset": ["Syn1"], "method": "bifkit (global)", "seed": 0, "alpha": "[3.0, 1.0]"})
     >>> posterior_of(frame, "Syn1").to_frame()["mean"].to_dict()
     {'X1': 0.75, 'X2': 0.25}
     """
-    row = frame.query("dataset == @dataset and seed == @seed and method == 'bifkit (global)'").iloc[0]
+    row = frame.query("dataset == @dataset and seed == @seed and method == @method").iloc[0]
     alpha = json.loads(row["alpha"])
     return Posterior(alpha, [f"X{i + 1}" for i in range(len(alpha))])
 
@@ -179,26 +184,76 @@ def importance_values(frame):
     return pd.DataFrame(rows, columns=["dataset", "feature", "seed", "value"])
 
 
+def bars(frame):
+    """Table 1 as a chart: ours, the paper's objective as printed, the rivals, and the paper's values as diamonds."""
+    mean, std = table1(frame)
+    colors = {"bifkit (local)": plots.BLUE, "BIF (inst, samp)": plots.ORANGE, "BIF (inst, pe)": plots.YELLOW,
+              "L2X": plots.GREEN, "INVASE": plots.RED, "SHAP": plots.PURPLE, "LIME": plots.GREY, "SHAP on g": plots.SKY}
+    shown = [m for m in colors if m in mean.index]
+    ax = figures.grouped_bars(mean.loc[shown].T, errors=std.loc[shown].T, ylabel="MCC x 100",
+                              ax=plots.axes(size=(9.6, 3.6)), colors=[colors[m] for m in shown],
+                              paper=figures.printed("table1", mean.loc[shown]).T)
+    ax.legend(ncols=5, loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    return ax
+
+
+def numbered(dataset, number):
+    """A feature's number as run and, where it made the label, in brackets that of the paper's formula.
+
+    >>> numbered("Syn3", 2), numbered("Syn3", 7)
+    ('X2\\n(X8)', 'X7')
+    """
+    first, relevant = {"Syn1": (1, 2), "Syn2": (3, 4), "Syn3": (7, 4)}[dataset]
+    return f"X{number}" + (f"\n(X{first + number - 1})" if number <= relevant else "")
+
+
+def _globals(frame, dataset):
+    """Ours and the paper's method as printed, those of them that were run on a data set with seed 0."""
+    there = frame[(frame["dataset"] == dataset) & (frame["seed"] == 0)]
+    return [m for m in ("bifkit (global)", "BIF (global)") if m in set(finished(there)["method"])]
+
+
 def figure2(frame):
-    """The paper's Figure 2: importances of Syn2 and Syn3 with one posterior standard deviation, seed 0."""
-    figure, panels = plt.subplots(2, 1, figsize=(7, 4.6), layout="constrained", sharex=True)
-    for ax, dataset in zip(panels, ("Syn2", "Syn3"), strict=True):
-        posterior = posterior_of(frame, dataset)
-        plots.bars(posterior, ax=ax, relevant=range(4), title=f"{dataset}: sum of sd {posterior.sd.sum():.2f} (seed 0)")
+    """The paper's Figure 2: importances of Syn2 and Syn3 with one posterior standard deviation, seed 0, on one scale.
+
+    Beside ours the paper's method as printed, on the same g. In the titles the sum of the standard deviations, which
+    is what the paper prints.
+    """
+    datasets, methods = ("Syn2", "Syn3"), _globals(frame, "Syn2")
+    paper = numbers().query("item == 'fig2'").set_index("row")["value"]
+    figure, panels = plt.subplots(2, len(methods), figsize=(5.4 * len(methods), 4.6), layout="constrained",
+                                  sharey=True, squeeze=False)
+    for row, dataset in zip(panels, datasets, strict=True):
+        for ax, method in zip(row, methods, strict=True):
+            posterior = posterior_of(frame, dataset, method=method)
+            plots.bars(posterior, ax=ax, relevant=range(4), title=f"{dataset}, {TITLES[method]}: sum of sd "
+                       f"{posterior.sd.sum():.2f} (the paper {paper[dataset]:.2f})")
+            ax.set_xticks(range(len(posterior.mean)), [numbered(dataset, i + 1) for i in range(len(posterior.mean))])
+            ax.set_ylabel("importance (mean and sd)" if ax is row[0] else "")
+    posteriors = [posterior_of(frame, d, method=m) for d in datasets for m in methods]
+    panels[0, 0].set_ylim(0, 1.05 * max((p.mean + p.sd).max() for p in posteriors))
+    figure.supxlabel(FEATURES, fontsize=9)
     return figure
 
 
 def learned_importance(frame):
-    """The supplement's figure: shares that BIF, SHAP and INVASE give the features of Syn3, seed 0, relevant in blue."""
-    shown = [m for m in ("bifkit (global)", "SHAP", "INVASE") if m in set(frame["method"])]
-    figure, panels = plt.subplots(len(shown), 1, figsize=(7, 1.9 * len(shown)), layout="constrained", sharex=True,
-                                  squeeze=False)
+    """The supplement's figure: what BIF, SHAP and INVASE give the features of Syn3, seed 0, on one scale.
+
+    Shares sum to one. INVASE has none: its selection probabilities stand as they are.
+    """
+    shown = [*_globals(frame, "Syn3"), *(m for m in ("SHAP", "INVASE") if m in set(frame["method"]))]
+    figure, panels = plt.subplots(len(shown), 1, figsize=(7, 1.75 * len(shown) + 0.4), layout="constrained",
+                                  sharex=True, sharey=True, squeeze=False)
     for ax, method in zip(panels[:, 0], shown, strict=True):
-        shares = json.loads(frame.query("dataset == 'Syn3' and method == @method and seed == 0")["shares"].iloc[0])
-        ax.bar([f"X{i + 1}" for i in range(len(shares))], shares,
-               color=[plots.BLUE] * 4 + [plots.GREY] * (len(shares) - 4))
-        ax.set_title(method, loc="left")
-        ax.set_ylabel("share")
+        row = frame.query("dataset == 'Syn3' and method == @method and seed == 0").iloc[0]
+        raw = isinstance(row.get("selection"), str)
+        values = json.loads(row["selection"] if raw else row["shares"])
+        ax.bar([numbered("Syn3", i + 1) for i in range(len(values))], values,
+               color=[plots.BLUE] * 4 + [plots.GREY] * (len(values) - 4))
+        ax.set_title(TITLES.get(method, method), loc="left")
+        ax.set_ylabel("selection\nprobability" if raw else "share")
+    panels[0, 0].set_ylim(0, 1.05)
+    figure.supxlabel(FEATURES, fontsize=9)
     return figure
 
 

@@ -16,14 +16,16 @@ import functools
 import json
 import time
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from scipy.stats import rankdata
 
-from bifkit import GlobalBIF, LocalBIF, Posterior
+from bifkit import GlobalBIF, LocalBIF, Posterior, plots
 from bifkit.evaluation import metrics
 from data_prep import adult, credit, intrusion
 from data_prep.seeding import derive, seed_all
+from experiments import figures
 from experiments.models.classifiers import accuracy, mlp, train
 from experiments.rivals import attribution
 from experiments.rivals_budget import rival
@@ -383,6 +385,42 @@ def posterior_of(frame, dataset, seed=0, method="bifkit"):
     """
     row = frame.query("dataset == @dataset and seed == @seed and method == @method and error == ''")
     return Posterior(json.loads(row["alpha"].iloc[0]), FEATURES[dataset]) if len(row) else None
+
+
+def headed(table):
+    """The table with the paper's two lines of column names, data set above k, for ``report.show``.
+
+    >>> headed(pd.DataFrame({"Adult k=1": [80.0]})).columns.tolist()
+    [('Adult', 'k=1')]
+    """
+    return table.set_axis(pd.MultiIndex.from_tuples([tuple(c.split(" ", 1)) for c in table.columns]), axis=1)
+
+
+def in_paper(table):
+    """Which rows of a half of Table 2 the paper has too, and ours: a mask.
+
+    >>> in_paper(pd.DataFrame(index=["bifkit (local)", "SHAP (local)", "SHAP on g (local)"])).tolist()
+    [True, True, False]
+    """
+    named = ("bifkit", "BIF", "L2X", "INVASE", "SHAP", "LIME")
+    return np.array([str(row).rsplit(" (", 1)[0] in named for row in table.index], dtype=bool)
+
+
+def figure(frame):
+    """Table 2 as a chart: mean and standard deviation over the seeds as points, the paper's values as diamonds."""
+    colors = {"bifkit": plots.BLUE, "BIF": plots.ORANGE, "L2X": plots.GREEN, "INVASE": plots.RED, "SHAP": plots.PURPLE,
+              "LIME": plots.SKY, "greedy search": plots.GREY}
+    fig, panels = plt.subplots(2, 1, figsize=(11, 6.4), sharex=True, sharey=True, layout="constrained")
+    for ax, kind in zip(panels, ("global", "local"), strict=True):
+        mean, std = table2(frame, kind)
+        paper, short = figures.printed("table2", mean), {row: row.rsplit(" (", 1)[0] for row in mean.index}
+        mean, std, paper = (part.rename(index=short).loc[[m for m in colors if m in short.values()]].T
+                            for part in (mean, std, paper))
+        figures.grouped_dots(mean, errors=std, paper=paper, ax=ax, ylabel="accuracy of g (%)",
+                             colors=[colors[m] for m in mean])
+        ax.set_title(f"{kind}: accuracy with k features, mean and sd over the seeds", loc="left")
+    fig.legend(*panels[0].get_legend_handles_labels(), ncols=8, loc="outside upper center")
+    return fig
 
 
 def scores(frame):

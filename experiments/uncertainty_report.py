@@ -10,32 +10,45 @@ LABELS = {"label noise": "share of labels redrawn", "rows": "rows", "duplicate":
 
 
 def intervals(fits, dataset):
-    """One fit's 80 % intervals, as fitted and calibrated by all other fits, and the means of those others."""
+    """One fit's 80 % intervals, as fitted and calibrated by all other fits, and the means of those others.
+
+    Both on the scale of the intervals; where refits lie beyond it, a line at the edge says how many and how far.
+    """
     first, *others = uncertainty.posteriors(fits, dataset=dataset, source="fresh")
-    figure, panels = plt.subplots(1, 2, figsize=(9, 4.2), layout="constrained", sharey=True)
-    for ax, posterior, color, title in ((panels[0], first, plots.SKY, "as fitted"),
-                                        (panels[1], first.calibrated(others), plots.BLUE, "calibrated (other scale)")):
-        lower, upper = (100 * (bound / first.mean - 1) for bound in posterior.interval(0.8))
-        ax.hlines(np.arange(len(lower)), lower, upper, color=color, lw=8, label="80 % interval of one fit")
-        for i, refit in enumerate(others):
-            ax.plot(100 * (refit.mean / first.mean - 1), np.arange(len(lower)), "|", color=plots.RED, ms=6,
-                    label=None if i else "means of its refits")
-        ax.set_yticks(np.arange(len(lower)), first.feature_names)
-        ax.set_ylim(len(lower) - 0.5, -0.5)
+    both = {"as fitted": (first, plots.SKY), "calibrated": (first.calibrated(others), plots.BLUE)}
+    bounds = {title: [100 * (b / first.mean - 1) for b in p.interval(0.8)] for title, (p, _) in both.items()}
+    refits = np.array([100 * (refit.mean / first.mean - 1) for refit in others])  # (fits, D)
+    low, high = (1.1 * f([f(b) for b in bounds.values()]) for f in (np.min, np.max))
+    figure, panels = plt.subplots(1, 2, figsize=(9, 4.2), layout="constrained", sharey=True, sharex=True)
+    for ax, (title, (_, color)) in zip(panels, both.items(), strict=True):
+        y = np.arange(refits.shape[1])
+        ax.hlines(y, *bounds[title], color=color, lw=8, label=f"80 % interval of one fit, {title}")
+        ax.plot(refits.T, y, "|", color=plots.RED, ms=6, label="means of its refits")
+        for feature in y:
+            if len(far := refits[:, feature][refits[:, feature] > high]):
+                ax.text(high, feature - 0.4, f"{len(far)} refits at +{far.min():,.0f} to +{far.max():,.0f} % →",
+                        ha="right", va="bottom", fontsize=8, color=plots.RED)
+        ax.set_xlim(low, high)
+        ax.set_yticks(y, first.feature_names)
+        ax.set_ylim(len(y) - 0.5, -0.8)
         ax.set_xlabel("difference from the fit's importance (%)")
         ax.set_title(f"{dataset}, {title}", loc="left")
-    figure.legend(*panels[1].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    handles = dict(zip(*[part for ax in panels for part in ax.get_legend_handles_labels()[::-1]][:2], strict=True))
+    handles |= dict(zip(*panels[1].get_legend_handles_labels()[::-1], strict=True))
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3)
     return figure
 
 
 def coverage(before, after, error):
     """Coverage of 80 % intervals by data set, as fitted (``before``) and calibrated (``after``, with its ``error``)."""
-    ax = plots.axes(size=(7, 3.2))
+    ax = plots.axes(size=(9, 3.2))
     ax.axhspan(75, 85, color=plots.GREY, alpha=0.2, lw=0, label="75 to 85 %")
+    ax.axhline(80, color=plots.GREY, lw=0.8, ls="--", label="80 %, the promise")
     for shift, table, color, label in ((-0.1, before, plots.SKY, "as fitted"), (0.1, after, plots.BLUE, "calibrated")):
         x = np.arange(len(table)) + shift
         spread = error["all"] if table is after else None
-        ax.errorbar(x, table["80%"]["all"], spread, fmt="o", color=color, capsize=3, label=f"{label}, all features")
+        ax.errorbar(x, table["80%"]["all"], spread, fmt="o", color=color, capsize=3,
+                    label=f"{label}, all features" + (" (± standard error)" if table is after else ""))
         ax.plot(x + 0.08, table["80%"]["relevant"], "^", color=color, ms=5, label=f"{label}, relevant")
         ax.plot(x + 0.08, table["80%"]["irrelevant"], "v", color=color, ms=5, mfc="white", label=f"{label}, irrelevant")
     ax.set_xticks(np.arange(len(after)), after.index)

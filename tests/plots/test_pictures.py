@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from matplotlib import pyplot as plt
+from matplotlib.colors import to_hex
 
 from bifkit import Posterior
 from bifkit.plots import images as pictures
@@ -35,6 +36,13 @@ def test_kept_patches_are_red_on_ink_and_blue_beside_it():
     assert np.array_equal(red, masks["a"][0] & (images[0] > 0.5))
     assert np.array_equal(blue, masks["a"][0] & (images[0] <= 0.5))
     assert [figure.axes[i].get_ylabel() for i in (0, 3, 6)] == ["digit", "a", "b"]
+    assert not figure.legends[0].get_title().get_text()
+    keyed = figures.kept_patches(images, masks, titles=["3", "8", "3"], kept="k = 4 of 49")
+    assert [ax.get_title() for ax in keyed.axes[:3]] == ["3", "8", "3"]
+    assert keyed.legends[0].get_title().get_text() == "patches kept: k = 4 of 49"
+    names = [text.get_text() for text in keyed.legends[0].get_texts()]
+    key = dict(zip(names, [to_hex(p.get_facecolor()) for p in keyed.legends[0].get_patches()], strict=True))
+    assert key["kept, with ink"] == figures.INK.lower() and key["kept, without ink"] == figures.GROUND.lower()
     grey = figure.axes[6].images[0].get_array()
     assert np.ptp(grey, axis=2).max() == 0  # nothing kept, nothing coloured
 

@@ -12,6 +12,8 @@ import numpy as np  # noqa: E402
 import pandas as pd  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
+from matplotlib.colors import to_hex
+from matplotlib.patches import FancyArrowPatch
 from scipy import stats  # noqa: E402
 
 from bifkit import Posterior, plots
@@ -230,14 +232,41 @@ def test_grouped_bars_show_the_frame_and_its_errors():
     assert np.allclose(centres, [0, 1]) and _labels(ax.get_xticklabels()) == ["Syn1", "Syn2"]
 
 
+@pytest.mark.parametrize("draw", [figures.grouped_bars, figures.grouped_dots])
+def test_the_papers_values_are_marked_where_they_belong(draw):
+    frame = pd.DataFrame({"a": [50.0, 60.0], "b": [70.0, 80.0], "c": [90.0, 99.0]}, index=["Syn1", "Syn2"])
+    paper = pd.DataFrame({"a": [40.0, 30.0], "c": [np.nan, 95.0]}, index=["Syn1", "Syn2"])
+    ax = draw(frame, errors=frame * 0 + 15, paper=paper)
+    (marks,) = [line for line in ax.lines if line.get_label() == "the paper's value"]
+    seen = {(round(x, 3), y) for x, y in zip(*marks.get_data(), strict=True) if np.isfinite(y)}
+    left = 0.8 / 3  # three columns share .8 of a group
+    assert seen == {(round(-left, 3), 40.0), (round(1 - left, 3), 30.0), (round(1 + left, 3), 95.0)}
+    low, high = ax.get_ylim()
+    assert low < 30 and high > 114  # no error bar and no mark is cut
+    assert "the paper's value" in ax.get_legend_handles_labels()[1]
+
+
+def test_points_stand_where_bars_would():
+    frame = pd.DataFrame({"paper": [1.0, 2.0], "ours": [3.0, 4.0]}, index=["Syn1", "Syn2"])
+    bars, dots = figures.grouped_bars(frame), figures.grouped_dots(frame, ylabel="MCC")
+    middles = sorted(p.get_x() + p.get_width() / 2 for p in bars.patches)
+    assert np.allclose(sorted(x for c in dots.containers for x in c.lines[0].get_xdata()), middles)
+    assert _labels(dots.get_xticklabels()) == ["Syn1", "Syn2"] and dots.get_ylabel() == "MCC"
+
+
 def test_the_elbo_curve_has_one_line_per_restart():
     ax = plots.elbo_curve(SimpleNamespace(history_=[[-3.0, -2.0, -1.0], [-4.0, -1.5, -1.2]]))
     assert [line.get_ydata()[-1] for line in ax.lines] == [-1.0, -1.2] and ax.lines[0].get_xdata()[-1] == 100
 
 
 def test_the_schematic_names_the_parts():
-    text = " ".join(t.get_text() for t in figures.schematic().texts)
-    assert all(word in text for word in ("global", "local", "Dir(α)", "frozen g", "gradient", "never changes"))
+    ax = figures.schematic()
+    text = " ".join(t.get_text() for t in ax.texts)
+    assert all(word in text for word in ("Global", "Local", "Dir(α)", "prior", "KL(", "frozen", "never changes"))
+    colours = {t.get_text(): to_hex(t.get_color()) for t in ax.texts}  # as in the paper: a blue box and a black one
+    assert colours["Global explanation"] == colours["back-propagation to α"] == plots.BLUE.lower()
+    assert colours["Local explanation"] == colours["back-propagation to the network's weights"] == "#000000"
+    assert sum(isinstance(p, FancyArrowPatch) and p.get_linestyle() in (":", "dotted") for p in ax.patches) == 2
 
 
 DRAWN = {
@@ -249,6 +278,7 @@ DRAWN = {
     "overlay": lambda ax: plots.overlay(np.eye(2), GLOBAL, groups=[0, 1, 2, 2], ax=ax),
     "schematic": lambda ax: figures.schematic(ax=ax), "plot": lambda ax: GLOBAL.plot(ax=ax),
     "grouped_bars": lambda ax: figures.grouped_bars(pd.DataFrame({"a": [1]}), ax=ax),
+    "grouped_dots": lambda ax: figures.grouped_dots(pd.DataFrame({"a": [1]}), ax=ax),
     "elbo_curve": lambda ax: plots.elbo_curve(SimpleNamespace(history_=[[0.0]]), ax=ax),
 }
 

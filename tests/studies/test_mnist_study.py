@@ -65,7 +65,7 @@ def test_both_methods_find_the_patch_that_tells(frame, method):
     assert row["g_accuracy"] > 0.99 and row["judge_accuracy"] > 0.99
     assert min(row["acc_1"], row["acc_2"], row["acc_4"]) > 0.97
     assert row["mask_1"] > 0.97
-    y, mask = toy_digits().y_test[mnist.sample(200)[:10]], kept(frame, method)
+    y, mask = toy_digits().y_test[mnist.pictured(toy_digits().y_test)], kept(frame, method)
     assert (mask.sum(1) == mnist.SHOWN_K).all()
     assert mask[np.arange(10), np.array(TELLS)[y]].all()
 
@@ -78,8 +78,14 @@ def test_no_method_passes_the_oracle_with_one_patch(frame):
 
 def test_figures_show_the_digits_and_what_was_kept(frame):
     images, masks = mnist_report.shown(frame)
-    assert np.allclose(images, toy_digits().X_test[mnist.sample(200)[:10]], atol=1 / 500)
+    digits = mnist.pictured(toy_digits().y_test)
+    assert toy_digits().y_test[digits].tolist() == [0] * 5 + [1] * 5 and set(digits) <= set(mnist.sample(200))
+    assert np.allclose(images, toy_digits().X_test[digits], atol=1 / 500)
     assert list(masks) == ["bifkit", "IntegratedGradients", "oracle"]
+    assert mnist_report.labels(frame) == ["3"] * 5 + ["8"] * 5
+    picture = mnist_report.patches_figure(frame)
+    assert [ax.get_title() for ax in picture.axes[:10]] == ["3"] * 5 + ["8"] * 5
+    assert f"k = {mnist.SHOWN_K} " in picture.legends[0].get_title().get_text()
 
 
 def test_the_second_picture_orders_by_certainty(frame):
@@ -145,6 +151,7 @@ def test_absent_digits_leave_empty_tables(profile):
     assert mean.isna().all(axis=None) and std.isna().all(axis=None) and len(mean) >= 3
     assert not mnist_report.verdicts(frame)["best of all"].any() and mnist_report.scores(frame).empty
     images, masks = mnist_report.shown(frame)
+    assert set(mnist_report.labels(frame)) == {"not run"}
     assert images.shape == (10, 784) and not masks and set(mnist_report.unsure(frame)[2]) == {"not run"}
     assert mnist_report.judges(frame).empty and mnist_report.certainty(frame) == ["not run"]
 
