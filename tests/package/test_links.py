@@ -10,7 +10,7 @@ import pytest
 from experiments.runner import paths
 
 ROOT = paths.root()
-PAGES = [page for kind in ("*.md", "docs/*.md", "notebooks/*.ipynb") for page in sorted(ROOT.glob(kind))]
+PAGES = [page for kind in ("*.md", "docs/*.md", "examples/**/*.md", "notebooks/*.ipynb") for page in sorted(ROOT.glob(kind))]
 MAKEFILE = (ROOT / "Makefile").read_text()
 RULES = {name: (needs.split("##")[0].split(), recipe.splitlines()) for name, needs, recipe
          in re.findall(r"^([a-z]+):(.*)\n((?:\t.*\n)*)", MAKEFILE, flags=re.M)}
@@ -88,13 +88,20 @@ TABLE = {row[0]: re.findall(r"`([^`]+)`", row[1]) for row in
 
 
 def test_the_table_has_what_a_user_without_make_needs():
-    assert set(TABLE) == set("setup check test smoke figures reproduce lab data scoreboard".split())
+    assert set(TABLE) == set("setup check test smoke figures reproduce lab data scoreboard models site".split())
     assert "docs/running.md" in (ROOT / "README.md").read_text()
 
 
-@pytest.mark.parametrize("target", sorted(set(TABLE) - {"setup"}))
+@pytest.mark.parametrize("target", sorted(set(TABLE) - {"setup", "site"}))
 def test_the_plain_form_is_what_make_runs(target):
     assert [shlex.split(c) for c in TABLE[target]] == [shlex.split(c) for c in commands(target)]
+
+
+def test_the_plain_form_of_the_site_installs_and_builds_the_same():
+    install, build = TABLE["site"]
+    rule = MAKEFILE[MAKEFILE.index("$(SITE_ENV)/.ready:"):MAKEFILE.index("\nmodels:")]
+    assert install.endswith("--no-deps -r requirements-site.txt") and "-r requirements-site.txt" in rule
+    assert build.removeprefix("python") in rule and "--no-deps" in rule
 
 
 def test_the_plain_form_of_the_set_up_installs_the_same():
