@@ -37,7 +37,7 @@ NEEDS_09 = none
 comma := ,
 DATA = $(filter-out none,$(if $(ONLY),$(sort $(foreach n,$(subst $(comma), ,$(ONLY)),$(or $(NEEDS_$n),all))),all))
 
-.PHONY: help setup reproduce test check lint unit nbval smoke lab figures notebooks data scoreboard bench attack clean FORCE
+.PHONY: help setup reproduce test check lint unit nbval smoke lab figures notebooks data scoreboard bench attack models site clean FORCE
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -130,6 +130,21 @@ data: $(READY) ## fetch and verify the data sets
 
 scoreboard: $(READY) ## the paper's numbers beside ours
 	@$(PY) -m experiments.runner.scoreboard
+
+SITE_ENV := build/site-env
+$(SITE_ENV)/.ready: requirements-site.txt $(READY)
+	@echo "Bringing what makes the site: once (log: build/site-env.log)"
+	@rm -rf $(SITE_ENV); mkdir -p build; $(PIP_INSTALL) --no-compile --no-deps --target $(SITE_ENV) -r requirements-site.txt \
+		>build/site-env.log 2>&1 || { tail -n 1 build/site-env.log >&2; exit 1; }
+	@touch $@
+
+site: $(SITE_ENV)/.ready ## pages, notebooks and the reference as a site in build/site/html, looked at in a browser
+	@PYTHONPATH=$(SITE_ENV) $(ONE_THREAD) $(PY) -m experiments.runner.site
+	@BIF_SITE=$(CURDIR)/build/site/html $(ONE_THREAD) $(PY) -m pytest -q -n 0 tests/runner/test_site.py
+
+models: $(READY) ## g, explainers and posteriors of seed 0 of the studies, to take away, in build/models
+	@$(PY) -m data_prep fetch all --quiet || echo "Some data sets are absent: what needs them is left out." >&2
+	@$(ONE_THREAD) $(PY) -m experiments.take_away $(if $(ONLY),--only $(ONLY))
 
 bench: $(READY) ## speed and scale beside the published setting and other explainers; keep the machine quiet
 	@$(ONE_THREAD) $(PY) -m experiments.bench

@@ -32,6 +32,9 @@ th:first-child, td:first-child, .left, .text td { text-align: left }
 .text td { white-space: normal; overflow-wrap: anywhere }
 figure { margin: 1rem 0 } img { max-width: min(100%, 44rem); height: auto; background: #ffffff; border-radius: 6px }
 figcaption { color: var(--soft) }
+@media (max-width: 40rem) {
+  th, td { padding: .25rem .35rem; font-size: .8rem }
+  td:first-child, td.left { white-space: normal; overflow-wrap: anywhere } }
 """
 
 

@@ -3,15 +3,18 @@
 import ast
 import inspect
 import re
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
 
 from bifkit import LocalBIF, Posterior, gates, plots, presets
+from data_prep import make_synthetic
 from experiments.runner import paths
 
 PAGE = (paths.root() / "docs" / "choosing_settings.md").read_text()
+RUNNING = (paths.root() / "docs" / "running.md").read_text()
 COMPARING = (paths.root() / "docs" / "comparing.md").read_text()
 README = (paths.root() / "README.md").read_text()
 USING = (paths.root() / "docs" / "using.md").read_text()
@@ -80,9 +83,31 @@ def test_a_pages_first_lines_run(page):
     g = torch.nn.Linear(4, 2)
     with torch.no_grad():
         g.weight.copy_(torch.tensor([[0.0, -3, 0, 0], [0, 3, 0, 0]]))
-    names = {"model": g, "X": X, "y": (X[:, 1] > 0).astype(int), "X_new": X[:5]}
+    names = {"model": g, "other_model": torch.nn.Linear(4, 2), "X": X, "y": (X[:, 1] > 0).astype(int), "X_new": X[:5]}
     exec(re.search(r"```python\n(.*?)```", page, flags=re.S).group(1), names)
     assert names["posterior"].mean.argmax() == 1 and (names["rows"].mean.argmax(-1) == 1).all()
+
+
+def test_what_the_readme_says_is_printed_is_what_notebook_00_printed():
+    claimed = re.search(r"relevant\(\)\) +# \.\.\. (.+), \.\.\.; (.+)$", README, flags=re.M).groups()
+    stored = (paths.notebooks() / "00_start_here.ipynb").read_text(encoding="utf-8")
+    (line,) = re.findall(r"Relevant\(prob=0.7\): .*", stored)
+    assert all(words in line for words in claimed), line
+
+
+@pytest.mark.slow
+def test_another_setting_in_a_study_takes_three_lines():
+    lines = re.search(r"```python\n(from experiments.*?)```", RUNNING, flags=re.S).group(1).splitlines()
+    names, data = {}, make_synthetic("Syn2", 100, rows=400)
+    for line in lines[:-1]:
+        exec(line, names)
+    try:
+        with mock.patch.dict(names["tabular"].DATASETS, Adult=lambda seed: data):
+            row = eval(lines[-1], names)
+    finally:
+        del names["tabular"].OURS["mine"]
+        names["tabular"].prepared.cache_clear()
+    assert 50 < row["local_1"] <= 100 and "local_1" in lines[-1]
 
 
 def test_the_example_of_comparing_runs_and_finds_the_difference():

@@ -10,7 +10,8 @@ import pytest
 from experiments.runner import paths
 
 ROOT = paths.root()
-PAGES = [page for kind in ("*.md", "docs/*.md", "notebooks/*.ipynb") for page in sorted(ROOT.glob(kind))]
+PAGES = [page for kind in ("*.md", "docs/*.md", "examples/*/*.md", "notebooks/*.ipynb")
+         for page in sorted(ROOT.glob(kind))]
 MAKEFILE = (ROOT / "Makefile").read_text()
 RULES = {name: (needs.split("##")[0].split(), recipe.splitlines()) for name, needs, recipe
          in re.findall(r"^([a-z]+):(.*)\n((?:\t.*\n)*)", MAKEFILE, flags=re.M)}
@@ -88,13 +89,44 @@ TABLE = {row[0]: re.findall(r"`([^`]+)`", row[1]) for row in
 
 
 def test_the_table_has_what_a_user_without_make_needs():
-    assert set(TABLE) == set("setup check test smoke figures reproduce lab data scoreboard".split())
+    assert set(TABLE) == set("setup check test smoke figures reproduce lab data scoreboard models site".split())
     assert "docs/running.md" in (ROOT / "README.md").read_text()
 
 
-@pytest.mark.parametrize("target", sorted(set(TABLE) - {"setup"}))
+@pytest.mark.parametrize("target", sorted(set(TABLE) - {"setup", "site"}))
 def test_the_plain_form_is_what_make_runs(target):
     assert [shlex.split(c) for c in TABLE[target]] == [shlex.split(c) for c in commands(target)]
+
+
+RUN_BY = {  # target: (the file that runs it, words to know it by)
+    "smoke": ("tests/package/test_smoke.py", '"--profile", "smoke"'),
+    "data": ("Makefile", "data_prep fetch all --quiet"),
+    "lab": ("tests/runner/lab_browser.py", '"jupyter", "lab"'),
+    "help": ("tests/package/test_setup.py", "done = make()")}
+NOT_RUN = {"reproduce", "bench"}  # hours; and a quiet machine
+
+
+def test_every_command_of_the_readme_is_run_somewhere():
+    text, steps = (ROOT / "README.md").read_text(), (ROOT / ".ci" / "run").read_text()
+    targets = set(re.findall(r"(?:`|^|&& )make ([a-z]+)", text, flags=re.M)) - NOT_RUN
+    assert {"test", "check", "site", "models", "figures", "scoreboard", *RUN_BY} <= targets
+    for target in targets:
+        if target in RUN_BY:
+            file, words = RUN_BY[target]
+            assert words in (ROOT / file).read_text(), target
+        else:
+            assert re.search(rf"^(\w+=\w+ )?make {target}\b", steps, flags=re.M), target
+    others = set(re.findall(r"`((?:\.venv/bin/)?(?:pip|python|conda)\b[^`\n]*)`", text))
+    assert others == {"pip install .", "pip install -e '.[paper]'", ".venv/bin/python -m data_prep status"}
+    assert ".venv/bin/python -m data_prep status" in steps and "pip install --quiet --dry-run" in steps
+    assert "build_meta.build_wheel" in (ROOT / "tests" / "package" / "test_setup.py").read_text()  # pip install .
+
+
+def test_the_plain_form_of_the_site_installs_and_builds_the_same():
+    install, build = TABLE["site"]
+    rule = MAKEFILE[MAKEFILE.index("$(SITE_ENV)/.ready:"):MAKEFILE.index("\nmodels:")]
+    assert install.endswith("--no-deps -r requirements-site.txt") and "-r requirements-site.txt" in rule
+    assert build.removeprefix("python") in rule and "--no-deps" in rule
 
 
 def test_the_plain_form_of_the_set_up_installs_the_same():

@@ -155,7 +155,8 @@ def make(*arguments, folder=ROOT, **environment):
 def test_make_help_is_the_default_and_lists_every_target():
     done = make()
     assert done.returncode == 0
-    for target in "reproduce test check setup smoke lab figures data scoreboard bench clean help notebooks".split():
+    for target in ("reproduce test check setup smoke lab figures data scoreboard bench clean help notebooks site "
+                   "models").split():
         assert f"make {target} " in done.stdout
 
 
