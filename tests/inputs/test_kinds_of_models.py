@@ -128,7 +128,7 @@ def _labels():
 
 @kind("every class on its own")
 def _each_class():
-    g = _Model(lambda m, x: torch.stack([4 * x[:, 0], x[:, 1], -x[:, 1]], 1) * m.weight)
+    g = _Model(lambda m, x: torch.stack([20 * x[:, 0], x[:, 1], -x[:, 1]], 1) * m.weight)
     return {"g": g, "X": X, "y": g(X).argmax(1)}, {0: {"x0"}, 1: FIRST_TWO, 2: FIRST_TWO}  # class 0 where x0 > 0
 
 
