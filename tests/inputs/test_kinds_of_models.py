@@ -7,8 +7,10 @@ at; the line itself is read from the table. Fits are short: the planted truth is
 import warnings
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -201,3 +203,126 @@ def _compile():
 @kind("DataLoader")
 def _loader():
     return {"g": _mlp(), "loader": DataLoader(TensorDataset(X, _mlp()(X).argmax(1)), batch_size=100)}, FIRST_TWO
+
+
+# ids and several inputs; the models are of the kinds that people ask about in captum's issues 282, 448, 836 and 928
+
+IDS = torch.randint(1, 40, (400, 8), generator=torch.Generator().manual_seed(100))
+
+
+class _Text(nn.Module):
+    """A text classifier: embedded tokens, of which the places 2 and 5 weigh."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(100)
+        self.encoder = nn.ModuleDict({"embed": nn.Embedding(40, 6, padding_idx=0)})
+        self.out = nn.Linear(6, 2)
+
+    def forward(self, ids):
+        e = self.encoder["embed"](ids)
+        return 4 * self.out(e[:, 2] + e[:, 5])
+
+
+@kind("tokens, an embedding layer")
+def _tokens():
+    return {"g": _Text(), "tokens": IDS}, {"x2", "x5"}
+
+
+@kind("transformer: tokens and a mask")
+def _transformer():
+    class Transformer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(100)
+            self.embed, self.place = nn.Embedding(40, 8), nn.Embedding(8, 8)
+            layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+            self.encoder, self.out = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False), nn.Linear(8, 2)
+
+        def forward(self, input_ids, attention_mask):
+            h = 2 * self.embed(input_ids) + self.place(torch.arange(8))
+            h = self.encoder(h, src_key_padding_mask=attention_mask == 0)
+            return SimpleNamespace(logits=4 * self.out(h[:, 1]))
+
+    mask = (torch.arange(8) < torch.randint(4, 9, (400, 1), generator=torch.Generator().manual_seed(101))).long()
+    return {"g": Transformer(), "batch": {"input_ids": IDS * mask, "attention_mask": mask}}, {"input_ids[1]"}
+
+
+NUMERIC, CATEGORIES = X[:, :3], IDS[:, :3]
+
+
+class _Mixed(nn.Module):
+    """Numbers and columns of ids, each with an embedding of its own: numeric 1 and the third column weigh."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(100)
+        self.all_embeddings = nn.ModuleList(nn.Embedding(40, size) for size in (2, 3, 4))
+        self.norm, self.out = nn.BatchNorm1d(3), nn.Linear(4, 1)
+
+    def forward(self, numeric, ids):
+        vectors = [embed(ids[:, i]) for i, embed in enumerate(self.all_embeddings)]
+        return _logits(3 * self.norm(numeric)[:, 1] + 3 * self.out(vectors[2])[:, 0] + 0 * vectors[0].sum(1))
+
+
+@kind("numbers and columns of ids: two inputs")
+def _two_inputs():
+    return {"g": _Mixed(), "X_numeric": NUMERIC, "X_ids": CATEGORIES}, {"numeric[1]", "ids[2]"}
+
+
+@kind("the same as a dict, a frame in it")
+def _frame():
+    frame = pd.DataFrame(NUMERIC.numpy(), columns=["age", "pay", "rent"])
+    return {"g": _Mixed(), "frame": frame, "X_ids": CATEGORIES.numpy()}, {"numeric[pay]", "ids[2]"}
+
+
+@kind("the same from a DataLoader of dicts")
+def _dicts():
+    rows = [{"numeric": a, "ids": b, "y": int(a[1] > 0)} for a, b in zip(NUMERIC, CATEGORIES, strict=True)]
+    return {"g": _Mixed(), "loader": DataLoader(rows, batch_size=100)}, {"numeric[1]", "ids[2]"}
+
+
+@kind("one table, ids in some columns")
+def _ids_in_a_table():
+    class Table(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.mixed = _Mixed()
+
+        def forward(self, x):
+            return self.mixed(x[:, :3], x[:, 3:].long())
+
+    return {"g": Table(), "X": torch.cat([NUMERIC, CATEGORIES], 1)}, {"x1", "x5"}
+
+
+@kind("TabTransformer: ids numbered through all columns")
+def _tab_transformer():
+    class Tab(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(100)
+            self.register_buffer("offsets", torch.tensor([0, 40, 80]))
+            self.embed, self.attend = nn.Embedding(120, 8), nn.MultiheadAttention(8, 2, batch_first=True)
+            self.out = nn.Linear(8, 1)
+
+        def forward(self, x_cat, x_cont):
+            e = self.embed(x_cat + self.offsets)
+            h = e + 0.2 * self.attend(e, e, e)[0]
+            return _logits(3 * self.out(h[:, 2])[:, 0] + 3 * x_cont[:, 0])
+
+    return {"g": Tab(), "x_cat": CATEGORIES, "x_cont": NUMERIC}, {"x_cat[2]", "x_cont[0]"}
+
+
+@kind("LSTM on tokens, beside numbers of another shape")
+def _two_shapes():
+    class Both(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(100)
+            self.embed, self.lstm, self.out = nn.Embedding(40, 6), nn.LSTM(6, 6), nn.Linear(6, 1)
+
+        def forward(self, tokens, image):
+            h = self.lstm(self.embed(tokens.T)[6:])[0][-1]  # places first; g reads the last two
+            return _logits(12 * self.out(h)[:, 0] + 3 * image[:, 0, 1])
+
+    return {"g": Both(), "tokens": IDS, "image": _normal(400, 2, 2)}, {"end", "image[0,1]"}
