@@ -355,7 +355,7 @@ class _BIF(BaseEstimator):
 
     def _which_class(self):
         classes = [str(c) for c in self._each_class() if c is not None]
-        return f" class{'es' * (len(classes) > 1)} {', '.join(classes)}" if classes else ""
+        return "" if not classes else f" class {classes[0]}" if len(classes) == 1 else f", {len(classes)} classes"
 
     def _heads(self):
         """How many alphas the network gives for a row: one for each class of several."""
