@@ -471,8 +471,8 @@ class LocalBIF(_BIF):
 
         Parameters
         ----------
-        inputs : Tensor or array
-            Rows, as ``explain`` takes them.
+        inputs : Tensor or array, or a tuple or dict of them
+            Rows, as ``explain`` takes them; the answer is a tuple or dict as they are.
         target : int, optional
             One of the ``classes`` that were fitted.
         """
@@ -482,4 +482,6 @@ class LocalBIF(_BIF):
             raise ValueError(f"target must be one of the classes that were fitted, {list(by_class)}; got {target!r}: "
                              "fit with classes= to explain single classes")
         mean = torch.as_tensor(by_class[target].mean[:, self.groups_], dtype=torch.float32)
+        if self.layout_ is not None:
+            return self.layout_.like_inputs(mean)
         return mean.reshape(inputs.shape).to(getattr(inputs, "device", "cpu"))

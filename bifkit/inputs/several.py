@@ -114,10 +114,7 @@ class Layout:
     @property
     def width(self) -> int:
         """How many values of a flat row are gated."""
-        floats = sum(part.size for part in self.parts if part.dtype == "float")
-        ends = np.cumsum([part.size for part in self.parts])
-        of_floats = [c for c in self.embedded if self.parts[int(np.searchsorted(ends, c, "right"))].dtype == "float"]
-        return floats - len(of_floats) + sum(call.length * sum(c >= 0 for c in call.columns) for call in self.calls)
+        return len(self._plain()) + sum(call.length * sum(c >= 0 for c in call.columns) for call in self.calls)
 
     @property
     def features(self) -> np.ndarray:
@@ -142,6 +139,14 @@ class Layout:
         place = np.empty(len(columns), dtype=int)
         place[plain], place[kept] = np.arange(len(plain)), self.width + np.arange(len(kept))
         return place, kept
+
+    def like_inputs(self, values: Tensor) -> Any:
+        """Return values of the features, (N, F), in the shape of X, a tuple, a dict or a tensor; 0 where it has none."""
+        full = values.new_zeros(len(values), len(self._floats()))
+        full[:, self.features] = values
+        parts = {part.name: value.reshape(len(value), *part.shape) for part, value in zip(
+            self.parts, full.split([part.size for part in self.parts], 1), strict=True)}
+        return parts if self.kind == "dict" else tuple(parts.values()) if self.kind == "tuple" else parts["x"]
 
     def groups(self, groups: Any) -> Any:
         """Return ``groups`` with an input's name in place of all its features, and an input's label map, resolved."""

@@ -113,7 +113,7 @@ def _check_inputs(found: Any, features: int) -> None:
         _require(set(part) == {"name", "shape", "dtype", "columns"} and type(part["name"]) is str
                  and part["dtype"] in ("float", "int64", "int32", "bool") and type(shape) is list
                  and all(_whole(n, 1) for n in shape) and (columns is None or _texts(columns)), wrong)
-        _require(math.prod(shape) <= 10**7 and (columns is None or len(columns) == math.prod(shape)), wrong)
+        _require(math.prod(shape) <= 4 * 10**6 and (columns is None or len(columns) == math.prod(shape)), wrong)
     _require(len({part["name"] for part in parts}) == len(parts) and found["kind"] in ("single", "tuple", "dict")
              and (found["kind"] != "single" or len(parts) == 1 and not found["as_one"]), wrong)
     floats = [part["dtype"] == "float" for part in parts]

@@ -10,6 +10,7 @@ from sklearn.exceptions import NotFittedError
 from torch import nn
 
 from bifkit import GlobalBIF, LocalBIF, refine, storage
+from bifkit import elbo as objective
 from bifkit.elbo import elbo, of_classes, one_against_rest, target_reader
 from bifkit.inputs import checks as door
 from bifkit.presets import PRESETS
@@ -141,8 +142,9 @@ def test_restarts_are_averaged_within_a_class(kind):
         assert np.allclose(found[c].alpha, alphas[:, head].mean(0), atol=1e-6)
 
 
-def test_classes_side_by_side_have_the_objective_of_each_alone():
-    """The mean of the classes' ELBOs, each written out for its class, with the mean instead of draws."""
+def test_classes_side_by_side_have_the_objective_of_each_alone(monkeypatch):
+    """The mean of the classes' ELBOs, each written out for its class, with the mean instead of draws, of all rows."""
+    monkeypatch.setattr(objective, "SHARE", 1)
     g, x, target = _g().requires_grad_(False), torch.from_numpy(X[:50]), None
     alpha = torch.from_numpy(np.random.default_rng(2).gamma(2.0, size=(3, 50, 5)).astype(np.float32)) + 0.1
     for name, scale in (("categorical", 1.0), ("multilabel", 1.0), ("regression", torch.tensor([1.0, 7.0, 3.0]))):
@@ -156,6 +158,16 @@ def test_classes_side_by_side_have_the_objective_of_each_alone():
                 target = read(g(x), None)
                 alone.append(elbo(one, x, target, alpha[c], s, kl_weight=0.1, likelihood=likelihood, scale=unit))
             assert float(together) == pytest.approx(float(torch.stack(alone).mean()), rel=1e-5)
+
+
+def test_each_class_has_a_part_of_the_rows_with_their_alpha_and_target():
+    rows = torch.arange(40.0)[:, None].expand(-1, 2)  # a row, its alpha and its target all say which it is
+    alpha = torch.stack([rows + 100 * c for c in range(5)])  # (5, 40, 2)
+    x, target, chosen = objective._rows_of_each_class(rows, torch.cat([alpha[c, :, :1] for c in range(5)], 1), alpha)
+    assert x.shape == (50, 2) and target.shape == (50,) and chosen.shape == (5, 10, 2)
+    assert torch.equal(chosen[:, :, 0].flatten(), target)
+    assert torch.equal(target, x[:, 0] + 100 * torch.arange(5.0).repeat_interleave(10))
+    assert all(len(part.unique()) == 10 for part in x[:, 0].split(10)) and len(x[:, 0].unique()) > 15
 
 
 def test_draws_of_several_classes_stay_with_their_class():

@@ -264,9 +264,9 @@ BAD = {
                                "batch 2 .*some batches have labels and some have not"),
     "no class of g": (lambda: [[X, Y], [X, Y + 1]], ValueError, "batch 2 .*class numbers 0..1 that g predicts"),
     "labels of other rows": (lambda: [[X, Y[1:]]], ValueError, r"batch 1 .*y has shape \(400,\), X has 401 rows"),
-    "a triple": (lambda: [(X, Y, Y)], TypeError, r"batch 1 .*must yield tensors x, or pairs \(x, y\); got list"),
-    "a dict": (lambda: [{"x": X}], TypeError, "batch 1 .*got dict"),
-    "text": (lambda: ["a", "b"], TypeError, "batch 1 .*got str"),
+    "a triple": (lambda: [(X, Y, Y)], TypeError, r"batch 1 .*must yield tensors x, or pairs \(x, y\).*got a list of 3"),
+    "a dict": (lambda: [{"x": X}], ValueError, "batch 1 .*g cannot take rows"),  # this g takes one tensor
+    "text": (lambda: ["a", "b"], TypeError, "batch 1 .*got a str"),
 }
 
 

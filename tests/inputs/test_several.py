@@ -218,6 +218,8 @@ def test_they_come_back_from_a_file(kind, tmp_path):
         assert np.array_equal(fitted.explain(turned).alpha, a.alpha)  # a frame is put in the order of fit
         with pytest.raises(ValueError, match="load the explainer with"):
             kind.load(tmp_path / "e.bif").explain(X)
+        words, numbers = (fitted.attribute(X)[name].numpy() for name in ("ids", "numeric"))
+        assert np.allclose(numbers, a.mean[:, 1:]) and np.allclose(words, a.mean[:, :1].repeat(4, 1))  # the group's
         assert refine(fitted, X, X, steps=2).mean.shape == (300, 4)
         stream = DataLoader([{"numeric": n, "ids": i} for n, i in zip(NUMERIC, IDS, strict=True)], batch_size=80)
         assert np.allclose(fitted.explain(stream).alpha, a.alpha, atol=1e-6)
