@@ -7,6 +7,7 @@ Both maximise the ELBO of :mod:`bifkit.elbo` by the loop of :mod:`bifkit.trainin
 comes from. The model g is left exactly as it was: weights, BatchNorm statistics, mode, ``requires_grad``.
 """
 
+import contextlib
 import copy
 import dataclasses
 import logging
@@ -19,7 +20,7 @@ from sklearn.exceptions import NotFittedError
 
 from bifkit import inputs, storage
 from bifkit.dirichlet import FLOOR
-from bifkit.elbo import of_class, target_reader
+from bifkit.elbo import of_classes
 from bifkit.evaluation import Diagnostics, diagnose
 from bifkit.networks import GlobalAlpha, ImportanceNetwork
 from bifkit.posterior import Posterior
@@ -70,14 +71,18 @@ PARAMETERS = f"""
     groups : dict, list of lists or integer mask, optional
         Features that share one importance, such as {{"address": ["street", "city"]}}. A mask has a group number for
         each feature; it may have a row's own shape, or that of its last axes: superpixels (H, W) of rows (C, H, W),
-        captum's feature_mask, :func:`bifkit.windows` of a series.
+        captum's feature_mask, :func:`bifkit.windows` of a series. Of several inputs, a dict may name whole ones,
+        {{"text": ["tokens"]}}, and hold a label map of one under its name.
     group_names : dict, optional
         Names of a mask's groups by their numbers, such as {{0: "sky"}}; "group 0", ... by default.
     feature_names : list of str, optional
-        Where X has no columns of its own.
+        Where X has no columns of its own; of several inputs also a dict, {{"numeric": ["age", "pay"]}}.
     output : str, int or function, optional
         Which part of what g returns to explain, where that is not one tensor: a key or attribute such as "logits", a
         position in a tuple, or a function of it.
+    embedding : str, module or a list of them, optional
+        The layer of g that embeds ids, such as "encoder.embed" (of a ModuleList: all in it): then each token's place,
+        or each column of ids, has one importance. The fill "marginal" puts another row's vector in its place.
     likelihood : str, optional
         "categorical" (classes), "binary" (one logit), "multilabel" (a logit for each of several labels; y is (N, C) of
         0 and 1) or "regression" (one value or several; y is (N,) or (N, C)); by default read off g's outputs and y.
@@ -86,8 +91,8 @@ PARAMETERS = f"""
     image : (int, int) or (int, int, int), optional
         Height and width of an image, or channels, height and width: the importance network gets convolutions.
     classes : "each", int or list of int, optional
-        Explain these classes one by one, each against the rest (of several labels or values: alone). ``explain`` then
-        gives {{class: posterior}}, and of a single number the posterior itself.
+        Explain these classes one by one, each against the rest (of several labels or values: alone), by one network
+        with a head for each. ``explain`` then gives {{class: posterior}}, and of a single number the posterior itself.
     device : str, optional
         Where g is expected to be; it is not moved.
     seed : int, default 0
@@ -120,14 +125,15 @@ class _BIF(BaseEstimator):
     def __init__(self, model, preset="rank", *, gate=None, fill=None, target=None, draws=None, point_estimate=None,
                  fidelity=None, prior=None, kl_weight=None, epochs=None, min_steps=None, batch_size=None, lr=None,
                  restarts=None, hidden=None, groups=None, group_names=None, feature_names=None, output=None,
-                 likelihood=None, image=None, classes=None, device=None, seed=0, progress=None, verbose=0):
+                 embedding=None, likelihood=None, image=None, classes=None, device=None, seed=0, progress=None,
+                 verbose=0):
         self.model, self.preset, self.seed, self.device = model, preset, seed, device
         self.gate, self.fill, self.target, self.draws, self.lr = gate, fill, target, draws, lr
         self.point_estimate, self.prior, self.kl_weight, self.hidden = point_estimate, prior, kl_weight, hidden
         self.fidelity = fidelity
         self.epochs, self.min_steps, self.batch_size, self.restarts = epochs, min_steps, batch_size, restarts
         self.groups, self.feature_names, self.likelihood, self.image = groups, feature_names, likelihood, image
-        self.group_names, self.output, self.classes = group_names, output, classes
+        self.group_names, self.output, self.embedding, self.classes = group_names, output, embedding, classes
         self.progress, self.verbose = progress, verbose
 
     def _settings(self) -> Settings:
@@ -140,8 +146,10 @@ class _BIF(BaseEstimator):
 
         Parameters
         ----------
-        X : DataFrame, array, tensor or DataLoader
-            One row per instance. A DataLoader yields x or (x, y).
+        X : DataFrame, array, tensor, a tuple or dict of them, or DataLoader
+            One row per instance. Several inputs, g(a, b) or g(a=..., b=...), are a tuple or a dict: floats have an
+            importance each, ids one where ``embedding`` names their layer; g gets masks as they are. A DataLoader
+            yields x or (x, y), or a dict, with its labels under "y", "label" or "labels".
         y : array, optional
             Labels; they give ``score_``. Under the target "soft" they have no other effect, and without them
             every preset explains g's own prediction.
@@ -152,8 +160,9 @@ class _BIF(BaseEstimator):
         device = inputs.check_model(self.model, self.device)
         with verbosity(self.verbose), seeded(type(self).__name__, self.seed), inputs.frozen(self.model):
             known = self.likelihood or getattr(self.model, "likelihood_", None)  # a stand-in knows what it stands for
-            rows = inputs.source(X, y, inputs.chosen(self.model, self.output), device=device, likelihood=known,
-                                 groups=self.groups, feature_names=self.feature_names, batch_size=s.batch_size)
+            rows = inputs.source(X, y, self.model, output=self.output, embedding=self.embedding, device=device,
+                                 likelihood=known, groups=self.groups, feature_names=self.feature_names,
+                                 batch_size=s.batch_size)
             self._learn_names(X, rows)
             s = s.for_data(len(self.group_names_), rows.gain)
             if rows.score is None:
@@ -164,7 +173,7 @@ class _BIF(BaseEstimator):
                      "" if self.groups is None else f" in {len(self.group_names_)} groups", self.preset,
                      self.likelihood_)
             probe = rows.some(min(max(FOLLOWED // len(self.group_names_), 50), 1000))  # the rows a fit is judged by
-            fits = [self._fit_once(rows, s, probe, r, c) for c in self._each_class() for r in range(s.restarts)]
+            fits = [self._fit_once(rows, s, probe, r) for r in range(s.restarts)]
             self.history_ = [[float(part.mean()) for part in np.array_split(c, min(20, len(c)))] for _, c, _ in fits]
             self.elbo_ = float(np.mean([h[-1] for h in self.history_]))
             self.diagnostics_ = diagnose(fits, probe, len(self.group_names_), null=s.prior + FLOOR)
@@ -186,9 +195,9 @@ class _BIF(BaseEstimator):
         """
         self._check_fitted()
         device = inputs.check_model(self.model)
-        x = inputs.check_X(X, width=self.n_features_in_)[0].to(device)
         with seeded("score"), inputs.frozen(self.model):
-            output = inputs.outputs(inputs.view(inputs.chosen(self.model, self.output), self.shape_), x)
+            x = self._rows(X, device)[0]
+            output = inputs.outputs(self._flat_g(x), x)
         labels = inputs.check_y(y, len(x), output.shape[1], self.likelihood_)[1]
         if labels is None:
             raise ValueError("score compares g's answers with labels: give y")
@@ -201,36 +210,47 @@ class _BIF(BaseEstimator):
 
     def _learn_names(self, X, rows):
         """Features, groups and shape, as ``explain`` will need them."""
-        self.groups_, self.group_names_ = np.arange(rows.width), list(rows.names)
+        self.layout_, self.n_features_in_ = rows.layout, len(rows.names)
+        self.groups_, self.group_names_ = np.arange(self.n_features_in_), list(rows.names)
+        self.shape_ = rows.shape if rows.layout is None else (self.n_features_in_,)
         if self.groups is not None:
-            self.groups_, self.group_names_ = inputs.resolve_groups(self.groups, rows.names, rows.shape,
-                                                                    self.group_names)
+            groups = self.groups if rows.layout is None else rows.layout.groups(self.groups)
+            self.groups_, self.group_names_ = inputs.resolve_groups(groups, rows.names, self.shape_, self.group_names)
         if len(self.group_names_) < 2:
             raise ValueError("all features stand in one group: importance is relative, so at least two are needed")
-        self.feature_names_, self.shape_, self.n_features_in_ = rows.names, rows.shape, rows.width
+        self.feature_names_ = rows.names
         self.columns_ = None if rows.columns is None else [str(c) for c in rows.columns]
-        if hasattr(X, "columns") and all(isinstance(c, str) for c in X.columns):
+        if self.columns_ and hasattr(X, "columns") and all(isinstance(c, str) for c in X.columns):
             self.feature_names_in_ = np.array(self.columns_, dtype=object)  # scikit-learn's convention
 
-    def _fit_once(self, rows, s, probe, restart, class_number=None):
+    def _rows(self, X, device):
+        """Rows as one tensor, the names of X's own columns, and the index of a frame."""
+        return inputs.flat_rows(X, self.layout_, width=self.n_features_in_, device=device, model=self.model)
+
+    def _flat_g(self, x):
+        """g as a function of such rows."""
+        shape = self.shape_ if self.layout_ is None else x.shape[1:]
+        return inputs.view(inputs.flat_model(self.model, self.output, self.layout_), shape)
+
+    def _group_of_column(self, device):
+        """The group of each gated value of a row, (width,)."""
+        of_feature = self.groups_ if self.layout_ is None else self.groups_[self.layout_.feature_of_column()]
+        return torch.as_tensor(of_feature, device=device)
+
+    def _fit_once(self, rows, s, probe, restart):
         """One fit: (network, ELBO of each step, importances followed). A released g learns along, as a copy."""
-        model, stream_of = inputs.chosen(self.model, self.output), None
+        model, stream_of, classes = rows.model, None, self.classes_
         if s.batch_norm == "train":
             model = learning_copy(model)
             stream_of = inputs.view(copy.deepcopy(model), rows.shape)  # soft targets: g as it was, not as it learns
             if not any(p.requires_grad for p in model.parameters()):
                 inputs.warn("preset 'released' rests on g's BatchNorm layers, and this g has none")
-        whole = g = inputs.view(model, rows.shape)
-        likelihood, read = self.likelihood_, target_reader(s.target, self.likelihood_, class_number)
-        scale = rows.scale(s.target) if likelihood == "regression" else 1.0
-        if class_number is not None:
-            likelihood, scale = ("regression", scale[class_number]) if likelihood == "regression" else ("binary", 1.0)
-
-            def g(x):
-                return of_class(whole(x), class_number, self.likelihood_)
-
+        scale = rows.scale(s.target) if self.likelihood_ == "regression" else 1.0
+        g, read, likelihood, scale = of_classes(inputs.view(model, rows.shape), classes, self.likelihood_,
+                                                target=s.target, scale=scale,
+                                                draws=1 if s.point_estimate else s.draws)
         torch.manual_seed(derive_seed(type(self).__name__, self.seed, restart))
-        network = self._new_network(rows.width, s, rows).to(rows.mean.device, torch.float32).train()
+        network = self._new_network(rows.width, s, self._heads(), rows).to(rows.mean.device, torch.float32).train()
         steps = self._steps(s, rows)
         learned = [*network.parameters(), *(p for p in model.parameters() if p.requires_grad)]
         optimiser, schedule = self._optimiser(learned, s, steps)
@@ -238,9 +258,10 @@ class _BIF(BaseEstimator):
             curve, followed = maximise(
                 network, g, rows.batches(read, stream_of), s, steps=steps, optimiser=optimiser, schedule=schedule,
                 average=getattr(network, "theta", None), probe=probe, progress=self.progress,
-                name=type(self).__name__ + ("" if class_number is None else f" class {class_number}"),
+                name=type(self).__name__ + self._which_class(),
                 kl_weight=self._kl_weight(s, rows), likelihood=likelihood, mean=rows.mean, scale=scale,
-                groups=None if self.groups is None else torch.as_tensor(self.groups_, device=rows.mean.device))
+                groups=None if len(self.group_names_) == rows.width and self.groups is None
+                else self._group_of_column(rows.mean.device))
         except FloatingPointError as error:
             raise FloatingPointError(f"{error}: {inputs.why_not_finite(model, rows)}") from None
         return network.eval(), curve, followed
@@ -275,7 +296,8 @@ class _BIF(BaseEstimator):
             "output": None if callable(self.output) else self.output,
             "diagnostics": self.diagnostics_ and dataclasses.asdict(self.diagnostics_), "history": self.history_,
             "elbo": self.elbo_, "seed": self.seed, "restarts": len(self.networks_),
-            "image": list(self.image) if self.image else None})
+            "image": list(self.image) if self.image else None}
+            | ({} if self.layout_ is None else {"inputs": self.layout_.to_file()}))
 
     @classmethod
     def load(cls, path, model=None):
@@ -306,9 +328,14 @@ class _BIF(BaseEstimator):
                 self.feature_names_in_ = np.array(self.columns_, dtype=object)
             self.classes = self.classes_
             self.diagnostics_ = Diagnostics(**meta["diagnostics"]) if meta.get("diagnostics") else None
-            self.n_features_in_ = len(self.feature_names_)
+            self.n_features_in_ = width = len(self.feature_names_)
+            self.layout_ = None
+            if "inputs" in meta:
+                self.layout_ = inputs.Layout.from_file(meta["inputs"])
+                self.embedding, width = list(self.layout_.layers), self.layout_.width
+            heads = self._heads() if meta["restarts"] == self.settings_.restarts else 1  # once a network per class
             self.networks_ = inputs.stored_networks(
-                lambda: self._new_network(self.n_features_in_, self.settings_), arrays, meta["restarts"])
+                lambda: self._new_network(width, self.settings_, heads), arrays, meta["restarts"])
             if isinstance(self, GlobalBIF):
                 self.feature_importances_ = self._importances(None)
         except Exception as error:  # whatever a stranger's file provokes
@@ -326,10 +353,20 @@ class _BIF(BaseEstimator):
         """The numbers of the classes that are explained one by one; [None] where the decision is."""
         return self.classes_ if isinstance(self.classes_, list) else [self.classes_]
 
+    def _which_class(self):
+        classes = [str(c) for c in self._each_class() if c is not None]
+        return "" if not classes else f" class {classes[0]}" if len(classes) == 1 else f", {len(classes)} classes"
+
+    def _heads(self):
+        """How many alphas the network gives for a row: one for each class of several."""
+        return len(self._each_class())
+
     def _alpha(self, x):
         """alpha of some rows, (classes, B, G): averaged over the restarts."""
         with torch.no_grad():
             alphas = np.stack([network(x).double().cpu().numpy() for network in self.networks_])
+        if alphas.ndim == 4:  # a head for each class; older files have a network for each
+            return alphas.mean(0)
         return alphas.reshape(len(self._each_class()), -1, *alphas.shape[1:]).mean(1)
 
     def _answer(self, alphas, index=None, names=None):
@@ -361,8 +398,8 @@ class GlobalBIF(_BIF):
 
     _lr_field = "global_lr"
 
-    def _new_network(self, width, s, rows=None):
-        return GlobalAlpha(len(self.group_names_))
+    def _new_network(self, width, s, heads, rows=None):
+        return GlobalAlpha(len(self.group_names_), heads)
 
     def _steps(self, s, rows):
         steps = super()._steps(s, rows)  # one alpha needs no pass over all of many rows
@@ -390,8 +427,8 @@ class LocalBIF(_BIF):
     (5, 3)
     """
 
-    def _new_network(self, width, s, rows=None):
-        network = ImportanceNetwork(width, len(self.group_names_), hidden=s.hidden, image=self.image)
+    def _new_network(self, width, s, heads, rows=None):
+        network = ImportanceNetwork(width, len(self.group_names_), heads=heads, hidden=s.hidden, image=self.image)
         return network if rows is None else network.standardise(rows.mean, rows.sd)
 
     def _optimiser(self, parameters, s, steps):
@@ -406,7 +443,7 @@ class LocalBIF(_BIF):
 
         Parameters
         ----------
-        X : DataFrame, array, tensor or DataLoader
+        X : DataFrame, array, tensor, DataLoader, or a tuple or dict of inputs as in fit
             A frame must have the columns of fit, in their order; where fit had no names, those of the frame are
             taken. A DataLoader is gone through once: memory holds one batch and the answer.
         batch_size : int, default 8192
@@ -414,23 +451,28 @@ class LocalBIF(_BIF):
         """
         self._check_fitted()
         device, index, new = next(self.networks_[0].parameters()).device, None, None
-        if inputs.is_loader(X):
-            blocks = inputs.rows_of(X, self.n_features_in_, device)
-        else:
-            X, _, names, index = inputs.check_X(X, width=self.n_features_in_)
-            new = names if index is not None and self.columns_ is None else None
-            if index is not None and self.columns_ not in (None, names):
-                raise ValueError(f"X's columns are not those of fit, in their order: expected {self.columns_[:5]}...")
-            blocks = (X[i:i + batch_size].to(device) for i in range(0, len(X), batch_size))
-        return self._answer(np.concatenate([self._alpha(x) for x in blocks], axis=1), index, new)
+        with contextlib.ExitStack() as stack:
+            if self.layout_ is not None and self.layout_.calls and self.model is not None:  # ids ask g's own layer
+                stack.enter_context(seeded("explain"))
+                stack.enter_context(inputs.frozen(self.model))
+            if inputs.is_loader(X):
+                blocks = inputs.rows_of(X, lambda x: self._rows(x, device)[0])
+            else:
+                x, names, index = self._rows(X, "cpu")
+                new = names if index is not None and self.columns_ is None else None
+                if names and index is not None and self.columns_ not in (None, names):
+                    raise ValueError("X's columns are not those of fit, in their order: expected "
+                                     f"{self.columns_[:5]}...")
+                blocks = (part.to(device) for part in x.split(batch_size))
+            return self._answer(np.concatenate([self._alpha(part) for part in blocks], axis=1), index, new)
 
     def attribute(self, inputs, target=None) -> torch.Tensor:
         """captum's verb: the mean importances of ``inputs``, in their shape; a group's stands at each of its inputs.
 
         Parameters
         ----------
-        inputs : Tensor or array
-            Rows, as ``explain`` takes them.
+        inputs : Tensor or array, or a tuple or dict of them
+            Rows, as ``explain`` takes them; the answer is a tuple or dict as they are.
         target : int, optional
             One of the ``classes`` that were fitted.
         """
@@ -440,4 +482,6 @@ class LocalBIF(_BIF):
             raise ValueError(f"target must be one of the classes that were fitted, {list(by_class)}; got {target!r}: "
                              "fit with classes= to explain single classes")
         mean = torch.as_tensor(by_class[target].mean[:, self.groups_], dtype=torch.float32)
+        if self.layout_ is not None:
+            return self.layout_.like_inputs(mean)
         return mean.reshape(inputs.shape).to(getattr(inputs, "device", "cpu"))

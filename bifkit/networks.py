@@ -19,18 +19,21 @@ class GlobalAlpha(nn.Module):
     ----------
     n_groups : int
         Length of the importance vector.
+    heads : int, default 1
+        How many alphas there are: one for each of several classes.
 
     >>> GlobalAlpha(3)(torch.zeros(5, 7)).detach().round(decimals=1).tolist()  # uniform on the simplex, to begin with
     [[1.0, 1.0, 1.0]]
     """
 
-    def __init__(self, n_groups):
+    def __init__(self, n_groups, heads=1):
         super().__init__()
-        self.theta = nn.Parameter(torch.full((n_groups,), 0.54))  # softplus(0.54) = 1
+        shape = (n_groups,) if heads == 1 else (heads, n_groups)
+        self.theta = nn.Parameter(torch.full(shape, 0.54))  # softplus(0.54) = 1
 
     def forward(self, x):
-        """alpha (1, G), whatever the rows."""
-        return (F.softplus(self.theta) + FLOOR).unsqueeze(0)
+        """alpha (1, G), whatever the rows; (heads, 1, G) of several."""
+        return (F.softplus(self.theta) + FLOOR).unsqueeze(-2)
 
 
 class ImportanceNetwork(nn.Module):
@@ -39,15 +42,18 @@ class ImportanceNetwork(nn.Module):
     Parameters
     ----------
     n_features, n_groups : int
-        Inputs D, and length G of the importance vector.
+        Inputs D (the first ones of a row, if that has more), and length G of the importance vector.
+    heads : int, default 1
+        How many alphas a row has: one for each of several classes.
     hidden : int, default 200
         Width of the two hidden layers.
     image : (int, int) or (int, int, int), optional
         Height and width, or channels, height and width, where a row is a flat image.
     """
 
-    def __init__(self, n_features, n_groups, *, hidden=200, image=None):
+    def __init__(self, n_features, n_groups, *, heads=1, hidden=200, image=None):
         super().__init__()
+        self.heads = heads
         self.image = image if image is None or len(image) == 3 else (1, *image)  # channels first
         self.register_buffer("centre", torch.zeros(n_features))
         self.register_buffer("scale", torch.ones(n_features))
@@ -61,7 +67,7 @@ class ImportanceNetwork(nn.Module):
         self.front = nn.Sequential(*front)
         self.body = nn.Sequential(nn.Linear(width, hidden), nn.BatchNorm1d(hidden), nn.ReLU(inplace=True),
                                   nn.Linear(hidden, hidden), nn.BatchNorm1d(hidden), nn.ReLU(inplace=True),
-                                  nn.Linear(hidden, n_groups))
+                                  nn.Linear(hidden, heads * n_groups))
 
     def standardise(self, mean, sd):
         """Remember the training rows' mean and sd, (D,) each; constant columns keep scale one. Returns the network."""
@@ -70,8 +76,12 @@ class ImportanceNetwork(nn.Module):
         return self
 
     def forward(self, x):
-        """alpha (B, G) of rows x (B, D), which are standardised first: a user's units do not matter."""
-        x = ((x - self.centre) / self.scale).clamp(-5.0, 5.0)
+        """alpha (B, G) of rows x (B, D), which are standardised first: a user's units do not matter.
+
+        Of several heads (heads, B, G).
+        """
+        x = ((x[:, :len(self.centre)] - self.centre) / self.scale).clamp(-5.0, 5.0)
         if self.image is not None:
             x = x.view(len(x), *self.image)
-        return F.softplus(self.body(self.front(x))) + FLOOR
+        alpha = F.softplus(self.body(self.front(x))) + FLOOR
+        return alpha if self.heads == 1 else alpha.view(len(x), self.heads, -1).transpose(0, 1)

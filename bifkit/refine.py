@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from bifkit import inputs
 from bifkit.dirichlet import FLOOR
-from bifkit.elbo import elbo, of_class, target_reader
+from bifkit.elbo import elbo, of_classes
 from bifkit.posterior import Posterior
 from bifkit.training import adamw, seeded
 
@@ -52,9 +52,9 @@ def refine(explainer, X, background, *, steps=150, draws=16, lr=0.05, rows=512):
     if isinstance(start, Posterior) and not start.is_local:
         raise TypeError("a global explanation has no rows to refine: fit a LocalBIF")
     device = inputs.check_model(explainer.model)
-    x, pool = (inputs.check_X(a, width=explainer.n_features_in_)[0].to(device) for a in (X, background))
     found = {}
     with seeded("refine", explainer.seed), inputs.frozen(explainer.model):
+        x, pool = (explainer._rows(a, device)[0] for a in (X, background))
         for c, before in start.items() if isinstance(start, dict) else [(explainer.classes_, start)]:
             objective = _objective(explainer, pool, c, draws)
             alpha = [_climb(objective, x[i:i + rows], before.alpha[i:i + rows], steps, lr)
@@ -68,20 +68,14 @@ def _objective(explainer, pool, class_number, draws):
     """A function of rows x that gives a function of alpha: their ELBO."""
     s = explainer.settings_.changed(draws=draws, target="soft", point_estimate=False,
                                     fidelity="absolute")  # a relative gap is one of all rows; here each is on its own
-    whole = inputs.view(inputs.chosen(explainer.model, explainer.output), explainer.shape_)
-    read = target_reader("soft", explainer.likelihood_, class_number)
-    g, likelihood, scale = whole, explainer.likelihood_, torch.ones(())
-    if likelihood == "regression":
+    whole, scale = explainer._flat_g(pool), 1.0
+    if explainer.likelihood_ == "regression":
         scale = inputs.outputs(whole, pool).std(0)
         scale = torch.where(scale > 0, scale, 1.0)
-    if class_number is not None:
-        likelihood, scale = ("regression", scale[class_number]) if likelihood == "regression" else ("binary", scale)
-
-        def g(x):
-            return of_class(whole(x), class_number, explainer.likelihood_)
-
+    g, read, likelihood, scale = of_classes(whole, class_number, explainer.likelihood_, scale=scale)
     weight = {"elbo": 1.0, "1/batch": 1.0 / s.batch_size}.get(s.kl_weight, s.kl_weight)  # Eq. 7: one KL per row
-    how = {"groups": torch.as_tensor(explainer.groups_, device=pool.device), "mean": pool.mean(0), "pool": pool,
+    groups = explainer._group_of_column(pool.device)
+    how = {"groups": groups, "mean": pool[:, :len(groups)].mean(0), "pool": pool[:, :len(groups)],
            "likelihood": likelihood, "kl_weight": weight, "scale": scale}
 
     def of_rows(x):

@@ -79,13 +79,14 @@ def moved(followed) -> float:
 
     Parameters
     ----------
-    followed : list of Tensor (P, G)
+    followed : list of Tensor (P, G), or (C, P, G) of several classes
         Mean importances of some rows at every twentieth of the way (``bifkit.training.maximise``).
 
     Returns
     -------
     float
-        Total variation between the means of the two fifths, averaged over rows; 0 where a fit was too short.
+        Total variation between the means of the two fifths, averaged over rows, of the class where it is largest; 0
+        where a fit was too short.
 
     >>> import torch
     >>> round(moved([torch.tensor([[0.5, 0.5]])] * 4 + [torch.tensor([[0.6, 0.4]])] * 4), 3)
@@ -94,15 +95,21 @@ def moved(followed) -> float:
     if len(followed) < 8:
         return 0.0
     before, last = sum(followed[-8:-4]) / 4, sum(followed[-4:]) / 4
-    return float((last - before).abs().sum(1).mean() / 2)
+    return float((last - before).abs().sum(-1).mean(-1).max() / 2)
 
 
 def effective_features(network, x, null=0.0) -> float:
-    """exp(entropy of the shares), averaged over the rows x; of the means in rows where hardly anything was added."""
-    alpha = network(x).detach().double().cpu().numpy()
-    added = np.clip(alpha - null, 0.0, None).sum(1, keepdims=True)
-    weights = np.where(added < ADDED * null * alpha.shape[1], dirichlet.mean(alpha), dirichlet.share(alpha, null))
-    return float(np.exp(special.entr(weights).sum(1)).mean())
+    """exp(entropy of the shares), averaged over the rows x; of the means in rows where hardly anything was added.
+
+    Of several classes the largest.
+    """
+    found = network(x).detach().double().cpu().numpy()
+    effective = []
+    for alpha in found.reshape(-1, *found.shape[-2:]):
+        added = np.clip(alpha - null, 0.0, None).sum(1, keepdims=True)
+        weights = np.where(added < ADDED * null * alpha.shape[1], dirichlet.mean(alpha), dirichlet.share(alpha, null))
+        effective.append(float(np.exp(special.entr(weights).sum(1)).mean()))
+    return max(effective)
 
 
 def diagnose(fits, x, features, *, null=0.0) -> Diagnostics:

@@ -17,10 +17,11 @@ from bifkit.inputs.models import (
     view,
     why_not_finite,
 )
-from bifkit.inputs.rows import is_loader, rows_of, score, source
+from bifkit.inputs.rows import flat_model, flat_rows, is_loader, rows_of, score, source
+from bifkit.inputs.several import Layout
 from bifkit.inputs.stored import check_explainer, check_posterior, pack_index, stored_networks, unpack_index
 
-__all__ = ["Distilled", "NotFaithful", "check_X", "check_classes", "check_explainer", "check_model", "check_posterior",
-           "check_y", "chosen", "distill", "frozen", "function_of", "is_loader", "like", "outputs", "pack_index",
-           "predict_proba", "resolve_groups", "rows_of", "score", "source", "stored_networks", "unpack_index", "view",
-           "warn", "why_not_finite", "windows"]
+__all__ = ["Distilled", "Layout", "NotFaithful", "check_X", "check_classes", "check_explainer", "check_model",
+           "check_posterior", "check_y", "chosen", "distill", "flat_model", "flat_rows", "frozen", "function_of",
+           "is_loader", "like", "outputs", "pack_index", "predict_proba", "resolve_groups", "rows_of", "score",
+           "source", "stored_networks", "unpack_index", "view", "warn", "why_not_finite", "windows"]

@@ -29,7 +29,7 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
 
 
 def check_X(X: Any, *, width: int | None = None, feature_names: Sequence[str] | None = None,
-            at_least: int = 1) -> tuple[Tensor, tuple[int, ...], list[str], pd.Index | None]:
+            at_least: int = 1, features: int = 2) -> tuple[Tensor, tuple[int, ...], list[str], pd.Index | None]:
     """Turn rows into a float32 tensor, or say what is wrong with them.
 
     Parameters
@@ -42,6 +42,8 @@ def check_X(X: Any, *, width: int | None = None, feature_names: Sequence[str] | 
         Names of the features; by default the columns of a DataFrame, else ``x0, x1, ...``.
     at_least : int, default 1
         Number of rows that are needed.
+    features : int, default 2
+        Number of features that are needed.
 
     Returns
     -------
@@ -63,7 +65,7 @@ def check_X(X: Any, *, width: int | None = None, feature_names: Sequence[str] | 
     if len(values) < at_least:
         raise ValueError(f"X has {len(values)} row(s), fit needs at least {at_least}: explain(X) takes single rows")
     shape, values = values.shape[1:], values.reshape(len(values), -1)
-    if values.shape[1] < 2:
+    if values.shape[1] < features:
         raise ValueError(f"X has {'one' if values.shape[1] else 'no'} feature: importance is relative, "
                          "so at least two are needed")
     if not np.isfinite(values).all():

@@ -42,6 +42,8 @@ def check_model(model: nn.Module, device: str | torch.device | None = None) -> t
 
 def like(model: nn.Module) -> Tensor:
     """Return a tensor of the dtype and device that g's inputs must have, to be used as ``x.to(like(g))``."""
+    if hasattr(model, "rows_like"):  # an adapter gives g's inputs their types itself
+        return model.rows_like
     weights = (p for p in chain(model.parameters(), model.buffers()) if p.is_floating_point())
     return next(weights, torch.zeros(()))
 
@@ -76,9 +78,9 @@ class Chosen(nn.Module):
         super().__init__()
         self.model, self.output = model, output
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, *given: Any, **named: Any) -> Any:
         """Return the part of g's answer."""
-        found, output = self.model(x), self.output
+        found, output = self.model(*given, **named), self.output
         if callable(output):
             try:
                 return output(found)
@@ -126,7 +128,7 @@ def check_output(model: nn.Module, x: Tensor, shape: tuple[int, ...]) -> int:
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
         reason = str(error).partition("\n")[0]
         raise ValueError(f"g cannot take rows of {int(np.prod(shape))} features ({reason}): "
-                         "give X the columns g was trained on, in their order") from None
+                         f"give X the columns g was trained on, in their order{_ids(model)}") from None
     if not isinstance(out, Tensor) or out.ndim not in (1, 2) or len(out) != len(x):
         got = f"shape {tuple(out.shape)} for {len(x)} rows" if isinstance(out, Tensor) else _described(out)
         raise ValueError(f"g must return one tensor of logits or predictions, (rows, outputs); got {got}: say which "
@@ -137,9 +139,18 @@ def check_output(model: nn.Module, x: Tensor, shape: tuple[int, ...]) -> int:
     if not out.isfinite().all():
         raise ValueError("g returns NaN or infinite values: check its weights and the scale of X")
     if not out.requires_grad or torch.autograd.grad(out.sum(), x, allow_unused=True)[0] is None:
-        raise ValueError("g's output does not depend differentiably on its input (a no_grad, argmax or detach inside?)")
+        raise ValueError("g's output does not depend differentiably on its input (a no_grad, argmax or detach inside?)"
+                         + _ids(model))
     _check_answers(view(model, shape), x.detach())
     return 1 if out.ndim == 1 else out.shape[1]
+
+
+def _ids(model: nn.Module) -> str:
+    """What to do about ids, where g has layers that embed them."""
+    layers = [name.removeprefix("model.") if isinstance(model, Chosen) else name
+              for name, m in model.named_modules() if isinstance(m, nn.Embedding)]
+    return "" if not layers or hasattr(model, "rows_like") else \
+        f"; ids and tokens are explained at the layer that embeds them: embedding={layers[0]!r}"
 
 
 @torch.no_grad()
@@ -159,7 +170,7 @@ def why_not_finite(model: nn.Module, rows: Any) -> str:
     """Return a sentence on where NaN or infinity first appears, when g sees rows whose values are mixed."""
     x = rows.some(1000)
     mixed = x.clone()
-    for i in range(x.shape[1]):  # what a fit shows to g: values of other rows
+    for i in range(rows.width):  # what a fit shows to g: values of other rows
         mixed[:, i] = x[torch.randperm(len(x), device=x.device), i]
     found: list[str] = []
 
@@ -190,6 +201,7 @@ def check_gradients(model: nn.Module, x: Tensor, shape: tuple[int, ...], names: 
 
     Such an input (an id that is rounded inside g, a value that is only compared with a threshold) would silently look
     useless. Of the inputs whose gradient is zero on every row, none may change g's answers when its values change rows.
+    Values of one name, those of an embedded id, change rows together; what has no name (ids, a mask) is not looked at.
     """
     g, fixed = view(model, shape), torch.Generator().manual_seed(0)
     with torch.enable_grad():
@@ -200,17 +212,20 @@ def check_gradients(model: nn.Module, x: Tensor, shape: tuple[int, ...], names: 
     order, used = torch.randperm(len(x), generator=fixed).to(x.device), []
     with torch.no_grad():  # a g that answers differently twice does not use a column more for it
         tolerance = 1e-5 * float(out.abs().max()) + 10 * float((g(x) - out).abs().max())
-    for i in (grad == 0).all(0).nonzero().flatten().tolist():
+    idle: dict[str, list[int]] = {}
+    for i in (grad[:, :len(names)] == 0).all(0).nonzero().flatten().tolist():
+        idle.setdefault(names[i], []).append(i)
+    for name, columns in idle.items():
         swapped = x.clone()
-        swapped[:, i] = x[order, i]
+        swapped[:, columns] = x[order][:, columns]
         with torch.no_grad():
             if float((g(swapped) - out).abs().max()) > tolerance:
-                used.append(names[i])
+                used.append(name)
     if used:
         which = ", ".join(used[:5]) + (", ..." if len(used) > 5 else "")
         raise ValueError(f"g uses {which}, but has no gradient for it (rounded, compared, an index inside?), and BIF "
                          "would call it useless: explain a smooth stand-in, bifkit.distill(g, X, kind='logit') (or "
-                         "kind='value' for a regression)")
+                         "kind='value' for a regression)" + _ids(model))
 
 
 class Looks:

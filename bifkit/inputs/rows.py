@@ -1,11 +1,11 @@
 """Where the rows of a fit come from: an array in memory, or a DataLoader for data that do not fit there.
 
 Both are checked before anything is trained and know the same facts afterwards (see ``Rows``). A DataLoader yields
-batches x or (x, y), in an order and a size of its own. It is gone through once to check and count, then once per epoch,
-so it must start anew each time and end; memory holds one batch at a time.
+batches x or (x, y), where x may be a tuple or a dict of inputs, in an order and a size of its own. It is gone through
+once to check and count, then once per epoch, so it must start anew each time and end; memory holds one batch at a time.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from bifkit.elbo import soft_target, surprise, to_gain
-from bifkit.inputs import checks, models
+from bifkit.inputs import checks, models, several
 
 BLOCK = 2**18  # numbers (a megabyte) that are put in a new order at a time
 Model = Callable[[Tensor], Tensor]  # rows (B, D) to outputs (B, C)
@@ -27,24 +27,76 @@ def is_loader(X: Any) -> bool:
     return isinstance(X, DataLoader)
 
 
-def rows_of(loader: Iterable, width: int, device: str | torch.device) -> Iterator[Tensor]:
-    """Yield the rows (B, D) of each batch, checked and ready for a network; labels are left aside."""
+def rows_of(loader: Iterable, read: Callable[[Any], Tensor]) -> Iterator[Tensor]:
+    """Yield the rows (B, D) of each batch, as ``read`` makes them, ready for a network; labels are left aside."""
     number = 0
     for number, batch in enumerate(loader, 1):
         with _naming(number):
-            x = checks.check_X(_parts(batch)[0], width=width)[0].to(device)
+            x = read(_parts(batch)[0])
         yield x
     if not number:
         raise ValueError("the DataLoader gave no batch: there is no row to explain")
 
 
-def _parts(batch: Any) -> tuple[Tensor, Tensor | None]:
-    """(x, y or None) of what a DataLoader yields."""
+def _parts(batch: Any) -> tuple[Any, Tensor | None]:
+    """(x, y or None) of what a DataLoader yields; a dict's labels are its "y", "label" or "labels"."""
     if isinstance(batch, Tensor):
         return batch, None
-    if isinstance(batch, list | tuple) and len(batch) in (1, 2) and isinstance(batch[0], Tensor):
-        return batch[0], batch[1] if len(batch) == 2 else None
-    raise TypeError(f"a DataLoader must yield tensors x, or pairs (x, y); got {type(batch).__name__}")
+    if isinstance(batch, Mapping):
+        labels = [batch[key] for key in ("y", "label", "labels") if key in batch]
+        return {k: v for k, v in batch.items() if k not in ("y", "label", "labels")}, labels[0] if labels else None
+    if isinstance(batch, list | tuple) and len(batch) in (1, 2):
+        x, y = batch[0], batch[1] if len(batch) == 2 else None
+        if isinstance(x, Tensor | Mapping):
+            return x, y
+        if isinstance(x, list | tuple) and all(isinstance(part, Tensor) for part in x):
+            return tuple(x), y
+    raise TypeError("a DataLoader must yield tensors x, or pairs (x, y); where g takes several inputs, x is a tuple or "
+                    f"a dict of them, ((a, b), y); got a {type(batch).__name__}"
+                    + (f" of {len(batch)}" if isinstance(batch, list | tuple) else ""))
+
+
+def _first_rows(x: Any) -> int:
+    """Number of rows of what ``_parts`` calls x."""
+    return len(x) if isinstance(x, Tensor) else len(next(iter(x.values() if isinstance(x, Mapping) else x)))
+
+
+def flat_model(model: nn.Module, output: Any, layout: several.Layout | None) -> nn.Module:
+    """Return g as a module of rows as :func:`flat_rows` makes them, with the part of its answer that is explained."""
+    return models.chosen(model, output) if layout is None else several.Adapter(model, layout, output)
+
+
+def flat_rows(X: Any, layout: several.Layout | None, *, width: int, device: str | torch.device,
+              model: nn.Module | None = None) -> tuple[Tensor, list[str] | None, Any]:
+    """Turn rows as in fit into one tensor (N, D), checked.
+
+    Parameters
+    ----------
+    X : DataFrame, array, tensor, or a tuple or dict of them
+        As in fit.
+    layout : Layout or None
+        Of several inputs, or of ids.
+    width : int
+        Number of features of fit.
+    device : torch.device
+        Where to put it.
+    model : nn.Module, optional
+        The frozen g, which ids need.
+
+    Returns
+    -------
+    (Tensor (N, D), names of X's own columns or None, index of a DataFrame or None)
+    """
+    if layout is None:
+        x, _, names, index = checks.check_X(X, width=width)
+        return x.to(device), names, index
+    if layout.calls and model is None:
+        raise ValueError("ids are explained by what g's embedding layer makes of them: load the explainer with "
+                         "load(path, model)")
+    columns, index = several.columns_of(layout, X)
+    if model is None:
+        return columns[:, np.argsort(layout.where()[0])].to(device), None, index
+    return several.Adapter(model, layout).flat(columns).to(device), None, index
 
 
 @contextmanager
@@ -130,11 +182,17 @@ class Rows:
     Attributes
     ----------
     n, width : int
-        Number of rows, and of inputs per row.
+        Number of rows, and of gated values per row.
     shape : tuple of int
         The shape of one row that g takes.
     names : list of str
-        One name per input.
+        One name per feature.
+    of_column : list of str
+        The name of each gated value of a row; that of an embedded id stands at each value of its vector.
+    model : nn.Module
+        g as a module of these rows.
+    layout : Layout or None
+        What lies where in them, of several inputs or of ids; they may have further values, that g gets as they are.
     columns : list or None
         The names that the user gave, None if there were none.
     size, per_epoch : int
@@ -154,6 +212,26 @@ class Rows:
     X: Tensor  # all rows in memory, the first 1000 of a DataLoader
     likelihood: str
 
+    def _take_in(self, X: Any, at_least: int = 1) -> Tensor:
+        """The first rows as one tensor; they say what names, shape and g are."""
+        model, output, embedding, feature_names, _ = self.options
+        self.layout = several.layout_of(X, model, embedding, feature_names)
+        self.model = flat_model(model, output, self.layout)
+        self.columns = None
+        if self.layout is None:
+            self.columns = list(X.columns) if hasattr(X, "columns") else feature_names
+            x, self.shape, self.names, _ = checks.check_X(X, feature_names=feature_names, at_least=at_least)
+            self.of_column, self.width = self.names, x.shape[1]
+            return x
+        x = self.model.flat(several.columns_of(self.layout, X, at_least=at_least)[0])
+        self.names, self.shape, self.width = self.layout.names, tuple(x.shape[1:]), self.layout.width
+        if feature_names is not None and not isinstance(feature_names, Mapping):
+            if len(set(feature_names)) != len(self.names) or len(feature_names) != len(self.names):
+                raise ValueError(f"feature_names must be {len(self.names)} different names; got {len(feature_names)}")
+            self.names = [str(name) for name in feature_names]
+        self.of_column = [self.names[i] for i in self.layout.feature_of_column()]
+        return x
+
     def some(self, rows: int = 1000) -> Tensor:
         """Return the first rows (B, width), to judge a fit by; of a DataLoader at most 1000."""
         return self.X[:rows]
@@ -169,12 +247,13 @@ class Rows:
 
 
 def source(X: Any, y: Any, model: nn.Module, *, device: str | torch.device, likelihood: str | None,
-           feature_names: Sequence[str] | None, batch_size: int, groups: Any) -> "InMemory | Streamed":
+           feature_names: Any, batch_size: int, groups: Any, output: Any = None,
+           embedding: Any = None) -> "InMemory | Streamed":
     """Check rows and labels against g.
 
     Parameters
     ----------
-    X : DataFrame, array, tensor or DataLoader
+    X : DataFrame, array, tensor, a tuple or dict of them, or DataLoader
         The rows; a DataLoader yields batches x or (x, y).
     y : array or None
         One label per row; None with a DataLoader.
@@ -184,12 +263,16 @@ def source(X: Any, y: Any, model: nn.Module, *, device: str | torch.device, like
         Where g is.
     likelihood : {"categorical", "binary", "multilabel", "regression"} or None
         What g predicts; None decides by its outputs and the labels.
-    feature_names : list of str or None
+    feature_names : list of str, dict of them for each of several inputs, or None
         Names instead of X's own.
     batch_size : int
         Rows per batch; a DataLoader has its own.
     groups : any or None
         Groups of features, if there are any: then odd single columns need no warning.
+    output : str, int, function or None
+        The part of g's answer to explain.
+    embedding : str, nn.Module, list of them or None
+        The layers that embed ids.
 
     Returns
     -------
@@ -203,30 +286,33 @@ def source(X: Any, y: Any, model: nn.Module, *, device: str | torch.device, like
     >>> rows.n, rows.names, rows.likelihood, rows.mean.tolist(), rows.score
     (2, ['x0', 'x1'], 'categorical', [2.0, 3.0], 0.5)
     """
+    options = (model, output, embedding, feature_names, device)
     if not is_loader(X):
-        return InMemory(X, y, model, device=device, likelihood=likelihood, feature_names=feature_names,
-                        batch_size=batch_size, groups=groups)
+        return InMemory(X, y, options, likelihood=likelihood, batch_size=batch_size, groups=groups)
     if y is not None:
         raise ValueError("with a DataLoader the labels come from it, in batches (x, y): leave y out")
-    return Streamed(X, model, device=device, likelihood=likelihood, feature_names=feature_names)
+    return Streamed(X, options, likelihood=likelihood)
 
 
 class InMemory(Rows):
     """All rows as one tensor (N, D)."""
 
-    def __init__(self, X: Any, y: Any, model: nn.Module, *, device: str | torch.device, batch_size: int,
-                 likelihood: str | None = None, feature_names: Sequence[str] | None = None, groups: Any = None) -> None:
-        self.columns = list(X.columns) if hasattr(X, "columns") else feature_names
-        x, self.shape, self.names, _ = checks.check_X(X, feature_names=feature_names, at_least=2)
+    def __init__(self, X: Any, y: Any, options: tuple, *, batch_size: int, likelihood: str | None = None,
+                 groups: Any = None) -> None:
+        self.options, device = options, options[-1]
+        x = self._take_in(X, at_least=2)
+        model = self.model
         self.outputs = models.check_output(model, x[:4].to(device), self.shape)
         self.likelihood, labels = checks.check_y(y, len(x), self.outputs, likelihood)
-        checks.warn_oddities(x, self.names, groups)
+        checks.warn_oddities(x[:, :self.width].cpu(), self.names,
+                             groups if self.layout is None or not self.layout.calls else "of embedded ids")
         self.X = x.to(device)
-        models.check_gradients(model, self.X[:256], self.shape, self.names)
+        models.check_gradients(model, self.X[:256], self.shape, self.of_column)
         self.labels = None if labels is None else labels.to(device)
-        (self.n, self.width), self.size = x.shape, min(batch_size, len(x))
+        self.n, self.size = len(x), min(batch_size, len(x))
         self.per_epoch = max(self.n // self.size, 1)
-        self.mean, self.sd = self.X.mean(0), self.X.std(0, unbiased=False)
+        gated = self.X[:, :self.width]
+        self.mean, self.sd = gated.mean(0), gated.std(0, unbiased=False)
         self.whole = models.outputs(models.view(model, self.shape), self.X)  # (N, C): what g says of the whole rows
         looks = models.Looks()
         looks.add(self.whole)
@@ -254,7 +340,7 @@ class InMemory(Rows):
             What to take the outputs from, instead of the g that the rows were checked against.
         """
         target = read(self.whole if g is None else models.outputs(g, self.X), self.labels)
-        block = self.size * max(BLOCK // (self.size * self.width), 1)
+        block = self.size * max(BLOCK // (self.size * self.X.shape[1]), 1)
         while True:
             order = torch.randperm(self.n, device=self.X.device)[:self.per_epoch * self.size]
             for rows in order.split(block):
@@ -268,9 +354,9 @@ class InMemory(Rows):
 class Streamed(Rows):
     """Rows from a DataLoader, which is gone through once to check and count them."""
 
-    def __init__(self, loader: DataLoader, model: nn.Module, *, device: str | torch.device,
-                 likelihood: str | None = None, feature_names: Sequence[str] | None = None) -> None:
-        self.loader, self.model, self.device, self.columns = loader, model, device, feature_names
+    def __init__(self, loader: DataLoader, options: tuple, *, likelihood: str | None = None) -> None:
+        self.loader, self.options, self.device = loader, options, options[-1]
+        device = self.device
         self.g: Model | None = None  # known from the first batch on, as are shape, width, names, outputs, labelled
         self.n = self.size = self.per_epoch = zero_rows = 0
         inputs, self.soft, self.labels, gain, looks = Moments(), Moments(), Moments(), Gain(), models.Looks()
@@ -278,7 +364,7 @@ class Streamed(Rows):
         for number, batch in enumerate(loader, 1):
             with _naming(number):
                 x, labels, out = self._checked(batch, likelihood)
-            inputs.add(x)
+            inputs.add(x[:, :self.width])
             gain.add(out, self.likelihood)
             looks.add(out)
             quantity = self.likelihood == "regression"
@@ -294,7 +380,7 @@ class Streamed(Rows):
                 counts = np.pad(counts, (0, longest - len(counts))) + np.pad(here, (0, longest - len(here)))
             if self.n < 1000:
                 first.append(x[:1000 - self.n].clone())
-            zero_rows += int((x == 0).all(1).sum())
+            zero_rows += int((x[:, :self.width] == 0).all(1).sum())
             self.n, self.size, self.per_epoch = self.n + len(x), max(self.size, len(x)), self.per_epoch + (len(x) > 1)
         if self.n < 2:
             raise ValueError(f"the DataLoader gave {self.n} row(s), fit needs at least 2")
@@ -304,7 +390,8 @@ class Streamed(Rows):
         self.gain = gain.value(self.likelihood)
         self.X, self.score = torch.cat(first), self._score(error) if self.labelled else None
         self.mean, self.sd = (torch.from_numpy(v).float().to(device) for v in (inputs.mean, np.sqrt(inputs.var)))
-        checks.warn_odd_counts(self.names, np.flatnonzero(inputs.low == inputs.high).tolist(), [], zero_rows)
+        constant = np.flatnonzero(inputs.low == inputs.high).tolist()
+        checks.warn_odd_counts(self.of_column, [] if self.layout and self.layout.calls else constant, [], zero_rows)
         looks.warn(self.likelihood, guessed=not self.labelled and likelihood is None)
         if self.score is not None:
             checks.warn_score(self.score, most_frequent(counts, self.n, self.likelihood), self.likelihood)
@@ -313,13 +400,12 @@ class Streamed(Rows):
         """(rows, labels, g's outputs) of a batch, each checked; the first batch says how the others must be."""
         x, y = _parts(batch)
         if self.g is None:
-            x, self.shape, self.names, _ = checks.check_X(x, feature_names=self.columns)
-            self.width, self.labelled = x.shape[1], y is not None
+            x, self.labelled = self._take_in(x), y is not None
             self.outputs = models.check_output(self.model, x.to(self.device), self.shape)
             self.g = models.view(self.model, self.shape)
-            models.check_gradients(self.model, x[:256].to(self.device), self.shape, self.names)
+            models.check_gradients(self.model, x[:256].to(self.device), self.shape, self.of_column)
         else:
-            x, likelihood = checks.check_X(x, width=self.width)[0], self.likelihood
+            x, likelihood = self._read(x), self.likelihood
         if self.labelled != (y is not None):
             raise ValueError("some batches have labels and some have not: give them to all, or to none")
         self.likelihood, labels = checks.check_y(y, len(x), self.outputs, likelihood)
@@ -329,6 +415,10 @@ class Streamed(Rows):
         if not out.isfinite().all():
             raise ValueError(f"g returns NaN or infinity for {int((~out.isfinite()).any(1).sum())} of {len(x)} rows")
         return x, None if labels is None else labels.to(self.device), out
+
+    def _read(self, x: Any) -> Tensor:
+        """One batch as rows; they are checked."""
+        return flat_rows(x, self.layout, width=self.width, device=self.device, model=self.options[0])[0]
 
     def _score(self, error: np.ndarray) -> float:
         """Accuracy from the number of wrong rows, or R^2 from the sum of squared errors, (C,) each; their mean."""
@@ -346,9 +436,10 @@ class Streamed(Rows):
             empty = True
             for batch in self.loader:
                 x, y = _parts(batch)
-                if len(x) < 2:
+                if _first_rows(x) < 2:
                     continue
-                x, empty = x.reshape(len(x), -1).to(self.device, torch.float32), False
+                empty = False
+                x = self._read(x) if self.layout else x.reshape(len(x), -1).to(self.device, torch.float32)
                 labels = None if y is None else checks.check_y(y, len(x), self.outputs, self.likelihood)[1]
                 with torch.no_grad():
                     target = read(model(x), None if labels is None else labels.to(self.device))

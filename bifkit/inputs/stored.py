@@ -22,7 +22,7 @@ from bifkit.presets import PRESETS, Settings
 
 NEEDED = {"settings", "preset", "feature_names", "group_names", "shape", "likelihood", "groups", "history", "elbo",
           "seed", "restarts", "image"}
-OLDER_FILES_LACK = {"output", "score", "classes", "columns", "from_frame", "diagnostics"}
+OLDER_FILES_LACK = {"output", "score", "classes", "columns", "from_frame", "diagnostics", "inputs"}
 OLDER_FILES_HAVE = {"named"}
 UNIT = r"\[(s|ms|us|ns)"
 INDEX_TYPE = re.compile(rf"u?int(8|16|32|64)|float(32|64)|(datetime|timedelta)64{UNIT}\]|"
@@ -88,7 +88,8 @@ def check_explainer(arrays: dict, meta: Any) -> None:
     classes, restarts, history = [classes] if _whole(classes) else classes, meta["restarts"], meta["history"]
     _require(classes is None or classes and all(_whole(c) and c < 2**31 for c in classes)
              and len(set(classes)) == len(classes), "classes must be different class numbers")
-    _require(_whole(restarts, 1) and restarts == meta["settings"]["restarts"] * len(classes or [None]),
+    fits = meta["settings"]["restarts"]  # older files have a network for each class
+    _require(_whole(restarts, 1) and restarts in (fits, fits * len(classes or [None])),
              "classes, restarts and networks do not fit together")
     _require(len(history) == restarts and all(1 <= len(h) <= 20 and all(map(_number, h)) for h in history),
              "history must be up to twenty numbers for each network")
@@ -97,6 +98,34 @@ def check_explainer(arrays: dict, meta: Any) -> None:
     seed = meta["seed"] if type(meta["seed"]) is list else [meta["seed"]]
     _require(all(s is None or type(s) in (bool, int, float, str) for s in seed), "seed must be a number or a text")
     _check_diagnostics(meta.get("diagnostics"), G)
+    if "inputs" in meta:
+        _check_inputs(meta["inputs"], D)
+
+
+def _check_inputs(found: Any, features: int) -> None:
+    """A ``Layout`` of as many features."""
+    wrong = "inputs that are not those of a fit"
+    _require(set(found) == {"kind", "as_one", "parts", "layers", "calls"} and type(found["as_one"]) is bool, wrong)
+    parts, layers, calls = found["parts"], found["layers"], found["calls"]
+    _require(type(parts) is list and parts and _texts(layers) and len(set(layers)) == len(layers), wrong)
+    for part in parts:
+        shape, columns = part["shape"], part["columns"]
+        _require(set(part) == {"name", "shape", "dtype", "columns"} and type(part["name"]) is str
+                 and part["dtype"] in ("float", "int64", "int32", "bool") and type(shape) is list
+                 and all(_whole(n, 1) for n in shape) and (columns is None or _texts(columns)), wrong)
+        _require(math.prod(shape) <= 4 * 10**6 and (columns is None or len(columns) == math.prod(shape)), wrong)
+    _require(len({part["name"] for part in parts}) == len(parts) and found["kind"] in ("single", "tuple", "dict")
+             and (found["kind"] != "single" or len(parts) == 1 and not found["as_one"]), wrong)
+    floats = [part["dtype"] == "float" for part in parts]
+    ends, embedded = np.cumsum([math.prod(part["shape"]) for part in parts]), set()
+    for call in calls if type(calls) is list else [None]:
+        _require(set(call) == {"layer", "rows_first", "length", "columns"} and type(call["rows_first"]) is bool
+                 and _whole(call["layer"]) and call["layer"] < len(layers) and _whole(call["length"], 1)
+                 and type(call["columns"]) is list and all(_whole(c, -1) and c < ends[-1] for c in call["columns"])
+                 and max(call["columns"]) >= 0, wrong)
+        embedded |= {c for c in call["columns"] if c >= 0 and not floats[int(np.searchsorted(ends, c, "right"))]}
+    _require(sum(math.prod(p["shape"]) for p, f in zip(parts, floats, strict=True) if f) + len(embedded) == features,
+             "inputs and features do not fit together")
 
 
 LATER = {"fidelity", "global_steps"}  # settings that older files lack

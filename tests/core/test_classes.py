@@ -10,8 +10,10 @@ from sklearn.exceptions import NotFittedError
 from torch import nn
 
 from bifkit import GlobalBIF, LocalBIF, refine, storage
-from bifkit.elbo import one_against_rest, target_reader
+from bifkit import elbo as objective
+from bifkit.elbo import elbo, of_classes, one_against_rest, target_reader
 from bifkit.inputs import checks as door
+from bifkit.presets import PRESETS
 from bifkit.storage import BadFile
 from experiments.models.classifiers import mlp
 
@@ -74,11 +76,9 @@ def test_the_answer_is_a_posterior_for_each_class(kind):
     found = _bif(kind, classes="each", min_steps=3).fit(X, Y).explain(X)
     assert list(found) == [0, 1, 2] and all(p.is_local == (kind is LocalBIF) for p in found.values())
     one = _bif(kind, classes=1, min_steps=3).fit(X, Y).explain(X)
-    assert np.array_equal(one.alpha, found[1].alpha)  # a number gives one posterior; the others change nothing
-    assert list(_bif(kind, classes=[1], min_steps=3).fit(X, Y).explain(X)) == [1]  # a list gives a dict
-    assert np.array_equal(_bif(kind, classes=0, min_steps=3).fit(X, Y).explain(X).alpha, found[0].alpha)
-    swapped = _bif(kind, classes=[2, 0], min_steps=3).fit(X, Y).explain(X)
-    assert list(swapped) == [2, 0] and np.array_equal(swapped[2].alpha, found[2].alpha)
+    alone = _bif(kind, classes=[1], min_steps=3).fit(X, Y).explain(X)
+    assert list(alone) == [1] and np.array_equal(one.alpha, alone[1].alpha)  # a number gives a posterior, a list a dict
+    assert list(_bif(kind, classes=[2, 0], min_steps=3).fit(X, Y).explain(X)) == [2, 0]
     assert not hasattr(_bif(kind, min_steps=3).fit(X, Y).explain(X), "keys")
 
 
@@ -121,10 +121,12 @@ def test_two_classes_are_one_question(kind):
     g = nn.Linear(5, 2, bias=False)
     g.weight.data.copy_(torch.tensor([[-3.0, 0, 0, 0, 0], [3, 1, 0, 0, 0]]))
     y = (X[:, 0] > 0).astype(int)
-    found = _bif(kind, g, classes="each", min_steps=60).fit(X, y).explain(X)
+    found = [_bif(kind, g, classes=c, min_steps=60).fit(X, y).explain(X) for c in (0, 1)]
     whole = _bif(kind, g, min_steps=60).fit(X, y).explain(X)
     assert np.allclose(found[0].mean, found[1].mean, atol=0.02)
     assert np.allclose(found[1].mean, whole.mean, atol=0.02)  # two logits, one question
+    for p in _bif(kind, g, classes="each", min_steps=60).fit(X, y).explain(X).values():  # with draws of its own
+        assert np.allclose(p.to_global().mean, whole.to_global().mean, atol=0.15)
 
 
 # with the rest of the package
@@ -132,14 +134,64 @@ def test_two_classes_are_one_question(kind):
 @BOTH
 def test_restarts_are_averaged_within_a_class(kind):
     fitted = _bif(kind, classes=[1, 2], restarts=3, min_steps=4).fit(X, Y)
-    assert len(fitted.networks_) == len(fitted.history_) == 6
+    assert len(fitted.networks_) == len(fitted.history_) == 3
     rows, found = torch.from_numpy(X), fitted.explain(X)
-    for c, nets in ((1, fitted.networks_[:3]), (2, fitted.networks_[3:])):
-        alphas = [net(rows).detach().double().numpy() for net in nets]
-        assert not np.allclose(alphas[0], alphas[1])
-        assert np.allclose(found[c].alpha, np.mean(alphas, axis=0), atol=1e-6)
-    alone = _bif(kind, classes=2, restarts=3, min_steps=4).fit(X, Y).explain(X)
-    assert np.array_equal(alone.alpha, found[2].alpha)  # each class has its own networks
+    alphas = np.stack([net(rows).detach().double().numpy() for net in fitted.networks_])  # (restarts, classes, B, G)
+    assert not np.allclose(alphas[0], alphas[1]) and not np.allclose(alphas[:, 0], alphas[:, 1])
+    for head, c in enumerate((1, 2)):
+        assert np.allclose(found[c].alpha, alphas[:, head].mean(0), atol=1e-6)
+
+
+def test_classes_side_by_side_have_the_objective_of_each_alone(monkeypatch):
+    """The mean of the classes' ELBOs, each written out for its class, with the mean instead of draws, of all rows."""
+    monkeypatch.setattr(objective, "SHARE", 1)
+    g, x, target = _g().requires_grad_(False), torch.from_numpy(X[:50]), None
+    alpha = torch.from_numpy(np.random.default_rng(2).gamma(2.0, size=(3, 50, 5)).astype(np.float32)) + 0.1
+    for name, scale in (("categorical", 1.0), ("multilabel", 1.0), ("regression", torch.tensor([1.0, 7.0, 3.0]))):
+        for fidelity in ("absolute", "relative"):
+            s = PRESETS["rank"].changed(point_estimate=True, fidelity=fidelity, fill="zero").for_data(5, 1.0)
+            whole, read, likelihood, unit = of_classes(g, [0, 1, 2], name, scale=scale)
+            together = elbo(whole, x, read(g(x), None), alpha, s, kl_weight=0.1, likelihood=likelihood, scale=unit)
+            alone = []
+            for c in range(3):
+                one, read, likelihood, unit = of_classes(g, c, name, scale=scale)
+                target = read(g(x), None)
+                alone.append(elbo(one, x, target, alpha[c], s, kl_weight=0.1, likelihood=likelihood, scale=unit))
+            assert float(together) == pytest.approx(float(torch.stack(alone).mean()), rel=1e-5)
+
+
+def test_each_class_has_a_part_of_the_rows_with_their_alpha_and_target():
+    rows = torch.arange(40.0)[:, None].expand(-1, 2)  # a row, its alpha and its target all say which it is
+    alpha = torch.stack([rows + 100 * c for c in range(5)])  # (5, 40, 2)
+    x, target, chosen = objective._rows_of_each_class(rows, torch.cat([alpha[c, :, :1] for c in range(5)], 1), alpha)
+    assert x.shape == (50, 2) and target.shape == (50,) and chosen.shape == (5, 10, 2)
+    assert torch.equal(chosen[:, :, 0].flatten(), target)
+    assert torch.equal(target, x[:, 0] + 100 * torch.arange(5.0).repeat_interleave(10))
+    assert all(len(part.unique()) == 10 for part in x[:, 0].split(10)) and len(x[:, 0].unique()) > 15
+
+
+def test_draws_of_several_classes_stay_with_their_class():
+    """g says which class its block of rows belongs to, through rows that know it."""
+    g, read, likelihood, _ = of_classes(nn.Identity(), [2, 0], "regression", scale=torch.ones(3), draws=4)
+    rows = torch.tensor([[10.0, 0, 12], [20, 0, 22]])  # two rows, each once for each class and draw
+    found = g(rows.repeat(2, 1).repeat(4, 1)).view(4, 2, 2)
+    assert torch.equal(found, torch.tensor([[12.0, 22], [10, 20]]).expand(4, 2, 2))
+    assert likelihood == "regression" and torch.equal(read(rows, None), torch.tensor([[12.0, 10], [22, 20]]))
+
+
+@BOTH
+def test_files_that_have_a_network_for_each_class(kind, tmp_path):
+    fits = [_bif(kind, classes=[c], min_steps=4).fit(X, Y) for c in (2, 0)]
+    arrays: dict = {}
+    for i, fitted in enumerate(fits):
+        fitted.save(tmp_path / "one.bif")
+        found, meta = storage.read(tmp_path / "one.bif", kind.__name__)
+        arrays |= {key.replace("0.", f"{i}.", 1): array for key, array in found.items()}
+    old = meta | {"classes": [2, 0], "restarts": 2, "history": meta["history"] * 2}
+    storage.write(tmp_path / "old.bif", kind.__name__, arrays, old)
+    back = kind.load(tmp_path / "old.bif").explain(X)
+    for c, fitted in zip((2, 0), fits, strict=True):
+        assert np.array_equal(back[c].alpha, fitted.explain(X)[c].alpha)
 
 
 @BOTH

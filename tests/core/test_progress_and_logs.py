@@ -117,7 +117,7 @@ def said():
 def test_a_terminal_shows_a_bar_that_leaves_no_trace(said):
     terminal = said[0]
     assert re.search(r"GlobalBIF: +\d+%\|.*\| \d+/6000 \[", terminal["bar"]) and "ELBO " in terminal["bar"]
-    assert "GlobalBIF class 0:" in terminal["several"] and "GlobalBIF class 1:" in terminal["several"]
+    assert "GlobalBIF, 2 classes:" in terminal["several"]
     assert "/200" in terminal["failed"]
     for part in ("bar", "several", "failed"):
         assert _screen(terminal[part]) == [""], part

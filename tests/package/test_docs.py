@@ -18,8 +18,8 @@ RUNNING = (paths.root() / "docs" / "running.md").read_text()
 COMPARING = (paths.root() / "docs" / "comparing.md").read_text()
 README = (paths.root() / "README.md").read_text()
 USING = (paths.root() / "docs" / "using.md").read_text()
-NOT_A_KNOB = {"model", "preset", "groups", "group_names", "feature_names", "output", "likelihood", "image",
-              "classes", "device", "self"}
+NOT_A_KNOB = {"model", "preset", "groups", "group_names", "feature_names", "output", "embedding", "likelihood",
+              "image", "classes", "device", "self"}
 
 
 def _knobs():
