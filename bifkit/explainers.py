@@ -148,7 +148,7 @@ class _BIF(BaseEstimator):
         """
         for name in [n for n in vars(self) if n.endswith("_")]:
             delattr(self, name)  # a fit that fails leaves no mixture of old and new
-        s, started = self._settings(), time.perf_counter()
+        s, started, X = self._settings(), time.perf_counter(), inputs.numbers(self.model, X)
         device = inputs.check_model(self.model, self.device)
         with verbosity(self.verbose), seeded(type(self).__name__, self.seed), inputs.frozen(self.model):
             known = self.likelihood or getattr(self.model, "likelihood_", None)  # a stand-in knows what it stands for
@@ -186,13 +186,18 @@ class _BIF(BaseEstimator):
         """
         self._check_fitted()
         device = inputs.check_model(self.model)
-        x = inputs.check_X(X, width=self.n_features_in_)[0].to(device)
+        x = inputs.check_X(self._in_order(X), width=self.n_features_in_)[0].to(device)
         with seeded("score"), inputs.frozen(self.model):
             output = inputs.outputs(inputs.view(inputs.chosen(self.model, self.output), self.shape_), x)
         labels = inputs.check_y(y, len(x), output.shape[1], self.likelihood_)[1]
         if labels is None:
             raise ValueError("score compares g's answers with labels: give y")
         return inputs.score(output, labels.to(device), self.likelihood_)
+
+    def _in_order(self, X):
+        """Rows as fit saw them: a stand-in's raw frame in numbers, a frame's columns in the order of fit."""
+        X = inputs.numbers(self.model, X)
+        return inputs.in_order(X, self.columns_) if hasattr(X, "columns") and self.columns_ is not None else X
 
     def _importances(self, x):
         """The global share of each feature, of some rows."""
@@ -407,8 +412,8 @@ class LocalBIF(_BIF):
         Parameters
         ----------
         X : DataFrame, array, tensor or DataLoader
-            A frame must have the columns of fit, in their order; where fit had no names, those of the frame are
-            taken. A DataLoader is gone through once: memory holds one batch and the answer.
+            A frame must have the columns of fit, in any order; where fit had no names, those of the frame are taken.
+            A DataLoader is gone through once: memory holds one batch and the answer.
         batch_size : int, default 8192
             Rows at a time.
         """
@@ -417,10 +422,8 @@ class LocalBIF(_BIF):
         if inputs.is_loader(X):
             blocks = inputs.rows_of(X, self.n_features_in_, device)
         else:
-            X, _, names, index = inputs.check_X(X, width=self.n_features_in_)
+            X, _, names, index = inputs.check_X(self._in_order(X), width=self.n_features_in_)
             new = names if index is not None and self.columns_ is None else None
-            if index is not None and self.columns_ not in (None, names):
-                raise ValueError(f"X's columns are not those of fit, in their order: expected {self.columns_[:5]}...")
             blocks = (X[i:i + batch_size].to(device) for i in range(0, len(X), batch_size))
         return self._answer(np.concatenate([self._alpha(x) for x in blocks], axis=1), index, new)
 

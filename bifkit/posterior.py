@@ -223,6 +223,52 @@ class Posterior:
             raise ValueError(f"prob must lie strictly between 0 and 1; got {prob}")
         return Relevant(prob, self.probability_above(0.5 / len(self.feature_names)), self.feature_names, self.index)
 
+    def direction(self, explainer, X, *, target=None, reference=None, donors=20, rows=500, prob=0.95,
+                  seed=0) -> "evaluation.Direction":
+        """Which way each feature moves g's output: importances have no sign, this asks g for one.
+
+        Local: the mean change of the output when the row's own value is put back over those of other rows. Global: the
+        mean change when the feature goes from a lower value to a higher one; NaN for a group of features and for
+        unordered categories, which have no higher. Exact for an additive g; the changes of another need not add up. The
+        output is a class's log-odds, or the value of a regression (:mod:`bifkit.evaluation.directions`).
+
+        >>> import bifkit, torch
+        >>> rows = np.random.default_rng(0).normal(size=(200, 2)).astype("float32")
+        >>> g = torch.nn.Linear(2, 1, bias=False); _ = g.weight.data.copy_(torch.tensor([[3.0, -3.0]]))
+        >>> explainer = bifkit.GlobalBIF(g, likelihood="binary", min_steps=20, epochs=1).fit(rows)
+        >>> explainer.explain().direction(explainer, rows).sign.tolist()
+        [1, -1]
+
+        Parameters
+        ----------
+        explainer : GlobalBIF or LocalBIF
+            The fitted one that made this posterior.
+        X : DataFrame, array or tensor
+            The rows that were explained; for a global posterior any rows of the data.
+        target : int, optional
+            Number of the class or output that is looked at. By default class 1 of two, the class of ``classes=``, and
+            of several classes each row's predicted one.
+        reference : like X, optional
+            Rows that lend their values; X by default.
+        donors : int, default 20
+            How many of them; each feature costs 2 x donors calls of g for every row.
+        rows : int, default 500
+            Rows of X used for a global direction, drawn at random.
+        prob : float, default 0.95
+            Probability of the interval of the mean change.
+        seed : int, default 0
+            Fixes which rows are drawn.
+
+        Returns
+        -------
+        Direction
+            ``mean``, ``lower``, ``upper``, ``sign``; plots take it as ``direction=``.
+        """
+        from bifkit.evaluation import direction
+
+        return direction(self, explainer, X, target=target, reference=reference, donors=donors, rows=rows, prob=prob,
+                         seed=seed)
+
     def probability_greater(self, i, j):
         """Probability that feature ``i`` is more important than feature ``j``, one per row.
 

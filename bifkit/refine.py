@@ -52,7 +52,8 @@ def refine(explainer, X, background, *, steps=150, draws=16, lr=0.05, rows=512):
     if isinstance(start, Posterior) and not start.is_local:
         raise TypeError("a global explanation has no rows to refine: fit a LocalBIF")
     device = inputs.check_model(explainer.model)
-    x, pool = (inputs.check_X(a, width=explainer.n_features_in_)[0].to(device) for a in (X, background))
+    x, pool = (inputs.check_X(explainer._in_order(a), width=explainer.n_features_in_)[0].to(device)
+               for a in (X, background))
     found = {}
     with seeded("refine", explainer.seed), inputs.frozen(explainer.model):
         for c, before in start.items() if isinstance(start, dict) else [(explainer.classes_, start)]:

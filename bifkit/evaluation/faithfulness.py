@@ -24,7 +24,7 @@ import pandas as pd
 import torch
 from torch import nn
 
-from bifkit.inputs import check_X, frozen, function_of, like, outputs, predict_proba, resolve_groups
+from bifkit.inputs import check_X, frozen, function_of, like, numbers, outputs, predict_proba, resolve_groups
 from bifkit.posterior import Posterior
 from bifkit.training import derive_seed
 
@@ -99,6 +99,7 @@ def _counts(steps, n):
 def _curve(kind, model, X, scores, *, groups=None, fill="mean", reference=None, donors=20, steps=None, likelihood=None,
            seed=0) -> pd.Series:
     """The curve of either kind: the mean over rows of the prediction, feature by feature."""
+    X, reference = numbers(model, X), numbers(model, reference)
     tensor, shape, names, _ = check_X(X)
     values = tensor.numpy()
     other = values if reference is None else check_X(reference, width=values.shape[1])[0].numpy()
