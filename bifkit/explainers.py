@@ -158,7 +158,7 @@ class _BIF(BaseEstimator):
             s = s.for_data(len(self.group_names_), rows.gain)
             if rows.score is None:
                 s = s.changed(target="soft")
-            self.settings_, self.likelihood_, self.score_ = s, rows.likelihood, rows.score
+            self.settings_, self.likelihood_, self.score_, self.n_rows_ = s, rows.likelihood, rows.score, rows.n
             self.classes_ = inputs.check_classes(self.classes, rows.outputs)
             log.info("%s: %d rows, %d features%s, preset %s, likelihood %s", type(self).__name__, rows.n, rows.width,
                      "" if self.groups is None else f" in {len(self.group_names_)} groups", self.preset,

@@ -10,7 +10,7 @@ import pandas as pd
 from scipy import special
 
 from bifkit import dirichlet, display, storage
-from bifkit.inputs import check_posterior, pack_index, resolve_groups, unpack_index
+from bifkit.inputs import check_posterior, pack_index, resolve_groups, unpack_index, warn
 
 if TYPE_CHECKING:
     from bifkit import evaluation
@@ -296,9 +296,9 @@ class Posterior:
     def calibrated(self, refits=None, *, temperature=None, prob=0.8) -> "Posterior":
         """The same means with a spread that says how far the mean of a refit would lie (notebook 08).
 
-        >>> p = Posterior([6.0, 2.0]).calibrated([Posterior([6.1, 2.0]), Posterior([6.0, 2.1]), Posterior([5.9, 2.0])])
+        >>> p = Posterior([6.0, 2.0]).calibrated([Posterior([5.9 + 0.02 * i, 2.0]) for i in range(12)])
         >>> [bound.round(2).tolist() for bound in p.interval(0.8)]
-        [[0.73, 0.23], [0.77, 0.27]]
+        [[0.75, 0.25], [0.75, 0.25]]
 
         Parameters
         ----------
@@ -320,6 +320,9 @@ class Posterior:
                 raise ValueError("this posterior is calibrated already: start from the one that explain() gave")
             refits = check_refits(refits)
             check_refits([self, *refits])
+            if len(refits) < 10:
+                warn(f"{len(refits)} refits say little about how far the next one would lie, and the intervals are "
+                     "wider for it: make ten or more, bifkit.refits(train, X, y, n=10)")
             temperature = of_refits(refits, prob)
         temperature = dirichlet.check_temperature(temperature, len(self.feature_names))
         one = temperature.ndim == 0
@@ -393,19 +396,47 @@ class Posterior:
         columns = {"share": self.share, "mean": self.mean, "sd": self.sd, "lower": lower, "upper": upper}
         return pd.DataFrame(columns, index=pd.Index(self.feature_names, name="feature"))
 
-    def to_shap(self, X=None):
+    def to_shap(self, X=None, *, direction=None):
         """A ``shap.Explanation`` of the means, for shap's bar, beeswarm, scatter and heatmap.
 
-        Importances have no sign and do not add up to a prediction: shap's waterfall is not meaningful here.
+        Importances do not add up to a prediction: shap's waterfall is not meaningful here, with signs or without.
 
         Parameters
         ----------
         X : DataFrame, array or tensor (N, D), optional
             The rows that were explained: they colour a beeswarm, and a scatter needs them.
+        direction : Direction, optional
+            Of this posterior: the importances get the signs of its mean changes.
         """
         from bifkit.interop import to_shap
 
-        return to_shap(self, X)
+        return to_shap(self, X, direction)
+
+    def to_xarray(self, prob=0.95):
+        """An ``xarray.Dataset`` of alpha, mean, share, sd, lower and upper, over ``feature`` and, if local, ``row``.
+
+        Parameters
+        ----------
+        prob : float, default 0.95
+            Probability of the interval.
+        """
+        from bifkit.interop import to_xarray
+
+        return to_xarray(self, prob)
+
+    def to_arviz(self, draws=1000, *, seed=0):
+        """An ``arviz.InferenceData`` with draws of the variable ``importance``, for arviz's tables and plots.
+
+        Parameters
+        ----------
+        draws : int, default 1000
+            Number of draws, in one chain: they are independent.
+        seed : int, default 0
+            Fixes them.
+        """
+        from bifkit.interop import to_arviz
+
+        return to_arviz(self, draws, seed)
 
     def plot(self, ax=None, **kw):
         """Draw the importances with their intervals or, if local, a heat map of rows and features; returns the Axes.

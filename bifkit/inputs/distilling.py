@@ -210,8 +210,8 @@ def _check(n: int, width: int, *, holdout: float, queries: int, steps: int, batc
 
 
 def distill(predict: Any, X: Any, *, kind: str | None = None, min_fidelity: float | None = 0.9, queries: int = 20_000,
-            steps: int = 2500, batch_size: int = 256, hidden: int = 128, bins: int = 16, lr: float = 1e-2,
-            holdout: float = 0.2, seed: int = 0) -> Distilled:
+            steps: int = 2500, batch_size: int = 256, hidden: int = 128, bins: int | None = None,
+            lr: float = 1e-2, holdout: float = 0.2, seed: int = 0) -> Distilled:
     """Train a differentiable stand-in for a model on its own answers, and refuse where the two disagree.
 
     Parameters
@@ -234,8 +234,10 @@ def distill(predict: Any, X: Any, *, kind: str | None = None, min_fidelity: floa
         Number of mixtures of X's rows to ask about, besides X.
     steps, batch_size, lr : int, int, float, default 2500, 256, 1e-2
         Training: AdamW with a one-cycle schedule up to ``lr``.
-    hidden, bins : int, default 128, 16
-        Size of the network, see :class:`Distilled`.
+    hidden : int, default 128
+        Width of the network.
+    bins : int, optional
+        Ranges that each feature is coded by: 16, or 64 where a column has more than 16 categories.
     holdout : float, default 0.2
         Share of the rows that is held out to measure fidelity.
     seed : int, default 0
@@ -286,6 +288,7 @@ def distill(predict: Any, X: Any, *, kind: str | None = None, min_fidelity: floa
     p, classify, spread = torch.from_numpy(known.astype(np.float32)), kind != "value", float(known[:n].var(0).sum())
     x = torch.cat([values, values[mixed, np.arange(width)]])
     kinds = [torch.from_numpy(k) for k in (train, np.arange(n, n + queries)) if len(k)]
+    bins = bins or (64 if table is not None and table.most_categories() > 16 else 16)
     with seeded("distill", seed):
         g = Distilled(width, p.shape[1], hidden=hidden, bins=bins).learn_units(values[train], table)
         if not classify:

@@ -161,6 +161,10 @@ class Table:
         codes = {found[k]: code for code, k in enumerate(order)}
         return Column("category", float(codes[found[np.bincount(numbers).argmax()]]), codes=codes, ordered=ordered)
 
+    def most_categories(self) -> int:
+        """Return how many categories the column with the most of them has."""
+        return max(len(column.codes or ()) for column in self.columns.values())
+
     def encode(self, X: Any) -> Any:
         """Return the rows as float32, a frame for a frame and an array for an array, columns in the order of fit."""
         frame = in_order(X, list(self.columns)) if hasattr(X, "columns") else pd.DataFrame(X)
