@@ -320,10 +320,10 @@ class Posterior:
                 raise ValueError("this posterior is calibrated already: start from the one that explain() gave")
             refits = check_refits(refits)
             check_refits([self, *refits])
+            temperature = of_refits(refits, prob)
             if len(refits) < 10:
                 warn(f"{len(refits)} refits say little about how far the next one would lie, and the intervals are "
                      "wider for it: make ten or more, bifkit.refits(train, X, y, n=10)")
-            temperature = of_refits(refits, prob)
         temperature = dirichlet.check_temperature(temperature, len(self.feature_names))
         one = temperature.ndim == 0
         return Posterior(self.alpha / temperature if one else self.alpha, self.feature_names, index=self.index,

@@ -38,7 +38,7 @@ def _asker(model, X, shape, likelihood) -> Callable:
         raise ValueError(f"likelihood must be categorical, binary or regression; got {likelihood!r}")
     if isinstance(model, nn.Module):
         with frozen(model), torch.no_grad():
-            out = model(torch.as_tensor(np.asarray(X, np.float32)[:1]).to(like(model)))
+            out = model(torch.as_tensor(np.array(np.asarray(X, np.float32)[:1])).to(like(model)))
         if out.numel() == 1 and likelihood is None:
             raise ValueError("the model has one output: say likelihood='binary' (a logit) or 'regression'")
         if likelihood == "regression":

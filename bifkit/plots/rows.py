@@ -148,7 +148,7 @@ def _written(value):
 def _signed_bars(ax, frame, direction, parts, keep):
     """Bars to the right that raise, to the left that lower; the change of the output stands at their ends."""
     side = np.where(direction.sign < 0, -1, 1)[keep]
-    color = np.select([mask[keep] for mask, *_ in parts], [color for _, color, _ in parts])
+    color = np.select([mask[keep] for mask, *_ in parts], [color for _, color, _ in parts], "")
     ax.barh(np.arange(len(frame)), side * frame["mean"], 0.65, color=color, alpha=0.7)
     y, most = np.arange(len(frame)), float(frame["upper"].max())
     ax.hlines(y, side * frame["lower"], side * frame["upper"], color="#333333", lw=1.5)
