@@ -156,7 +156,7 @@ class _BIF(BaseEstimator):
         """
         for name in [n for n in vars(self) if n.endswith("_")]:
             delattr(self, name)  # a fit that fails leaves no mixture of old and new
-        s, started = self._settings(), time.perf_counter()
+        s, started, X = self._settings(), time.perf_counter(), inputs.numbers(self.model, X)
         device = inputs.check_model(self.model, self.device)
         with verbosity(self.verbose), seeded(type(self).__name__, self.seed), inputs.frozen(self.model):
             known = self.likelihood or getattr(self.model, "likelihood_", None)  # a stand-in knows what it stands for
@@ -167,7 +167,7 @@ class _BIF(BaseEstimator):
             s = s.for_data(len(self.group_names_), rows.gain)
             if rows.score is None:
                 s = s.changed(target="soft")
-            self.settings_, self.likelihood_, self.score_ = s, rows.likelihood, rows.score
+            self.settings_, self.likelihood_, self.score_, self.n_rows_ = s, rows.likelihood, rows.score, rows.n
             self.classes_ = inputs.check_classes(self.classes, rows.outputs)
             log.info("%s: %d rows, %d features%s, preset %s, likelihood %s", type(self).__name__, rows.n, rows.width,
                      "" if self.groups is None else f" in {len(self.group_names_)} groups", self.preset,
@@ -203,6 +203,11 @@ class _BIF(BaseEstimator):
             raise ValueError("score compares g's answers with labels: give y")
         return inputs.score(output, labels.to(device), self.likelihood_)
 
+    def _in_order(self, X):
+        """Rows as fit saw them: a stand-in's raw frame in numbers, a frame's columns in the order of fit."""
+        X = inputs.numbers(self.model, X)
+        return inputs.in_order(X, self.columns_) if hasattr(X, "columns") and self.columns_ is not None else X
+
     def _importances(self, x):
         """The global share of each feature, of some rows."""
         shares = [self._posterior(alpha, None, None, {}).to_global().share for alpha in self._alpha(x)]
@@ -225,7 +230,8 @@ class _BIF(BaseEstimator):
 
     def _rows(self, X, device):
         """Rows as one tensor, the names of X's own columns, and the index of a frame."""
-        return inputs.flat_rows(X, self.layout_, width=self.n_features_in_, device=device, model=self.model)
+        return inputs.flat_rows(self._in_order(X), self.layout_, width=self.n_features_in_, device=device,
+                                model=self.model)
 
     def _flat_g(self, x):
         """g as a function of such rows."""
@@ -444,7 +450,7 @@ class LocalBIF(_BIF):
         Parameters
         ----------
         X : DataFrame, array, tensor, DataLoader, or a tuple or dict of inputs as in fit
-            A frame must have the columns of fit, in their order; where fit had no names, those of the frame are
+            A frame must have the columns of fit, in any order; where fit had no names, those of the frame are
             taken. A DataLoader is gone through once: memory holds one batch and the answer.
         batch_size : int, default 8192
             Rows at a time.
@@ -460,9 +466,6 @@ class LocalBIF(_BIF):
             else:
                 x, names, index = self._rows(X, "cpu")
                 new = names if index is not None and self.columns_ is None else None
-                if names and index is not None and self.columns_ not in (None, names):
-                    raise ValueError("X's columns are not those of fit, in their order: expected "
-                                     f"{self.columns_[:5]}...")
                 blocks = (part.to(device) for part in x.split(batch_size))
             return self._answer(np.concatenate([self._alpha(part) for part in blocks], axis=1), index, new)
 

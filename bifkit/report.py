@@ -56,7 +56,8 @@ def page(posterior, explainer=None, title=None, prob=0.95) -> str:
     title = escape(_words(title or "Which features matter"))
     frame = posterior.to_global().to_frame(prob).sort_values("mean", ascending=False, kind="stable")
     found = posterior.relevant()
-    body = [f"<h1>{title}</h1><p class='soft'>{D} features, {what}</p><p>{_sentence(found)}</p>",
+    body = [f"<h1>{title}</h1><p class='soft'>{D} features, {what}{_explained(posterior, explainer)}</p>"
+            f"<p>{_sentence(found)}</p>",
             _figure(plots.importances(posterior, prob=prob), "Means and intervals; far to the right is important")]
     if local:
         body.append(_figure(plots.heatmap(posterior), "Rows and features; bright is important in that row"))
@@ -98,6 +99,16 @@ def _sentence(found):
     matter = "1 feature matters" if len(names) == 1 else f"{len(names)} features matter"
     return (f"{matter}, {found.expected_false:.1f} of them expected to be false: {', '.join(names[:20])}{more}."
             if names else "No feature stands out.")
+
+
+def _explained(posterior, explainer):
+    """What was explained, and by what, as far as it is known."""
+    how, model = posterior.settings, getattr(explainer, "model", None)
+    name, rows = getattr(model, "name_", ""), getattr(explainer, "n_rows_", None)
+    parts = [model is not None and f"of {type(model).__name__}" + (f", a stand-in for {name}" if name else ""),
+             "class" in how and f"class {how['class']}", rows and f"fitted on {rows} rows",
+             "explainer" in how and f"by {how['explainer']}" + (f", preset {how['preset']}" if "preset" in how else "")]
+    return escape(_words("".join(f"; {part}" for part in parts if part)))
 
 
 def _words(value):

@@ -3,6 +3,7 @@
 from bifkit.evaluation.calibration import check_refits, coverage, held_out, temperature
 from bifkit.evaluation.comparing import Comparison, compare
 from bifkit.evaluation.diagnostics import Diagnostics, FitWarning, diagnose
+from bifkit.evaluation.directions import Direction, direction
 from bifkit.evaluation.faithfulness import deletion_curve, deletion_score, insertion_curve, insertion_score
 from bifkit.evaluation.metrics import (
     keep_features,
@@ -15,7 +16,7 @@ from bifkit.evaluation.metrics import (
 from bifkit.evaluation.refitting import refits
 from bifkit.evaluation.relevance import Relevant
 
-__all__ = ["Comparison", "Diagnostics", "FitWarning", "Relevant", "check_refits", "compare", "coverage",
-           "deletion_curve", "deletion_score", "diagnose", "held_out", "insertion_curve", "insertion_score",
-           "keep_features", "mask_only_accuracy", "mcc", "mcc_of_masks", "post_hoc_accuracy", "refits", "temperature",
-           "top_k_mask"]
+__all__ = ["Comparison", "Diagnostics", "Direction", "FitWarning", "Relevant", "check_refits", "compare", "coverage",
+           "deletion_curve", "deletion_score", "diagnose", "direction", "held_out", "insertion_curve",
+           "insertion_score", "keep_features", "mask_only_accuracy", "mcc", "mcc_of_masks", "post_hoc_accuracy",
+           "refits", "temperature", "top_k_mask"]

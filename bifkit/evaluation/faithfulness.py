@@ -24,7 +24,7 @@ import pandas as pd
 import torch
 from torch import nn
 
-from bifkit.inputs import check_X, frozen, function_of, like, outputs, predict_proba, resolve_groups
+from bifkit.inputs import check_X, frozen, function_of, like, numbers, outputs, predict_proba, resolve_groups
 from bifkit.posterior import Posterior
 from bifkit.training import derive_seed
 
@@ -38,7 +38,7 @@ def _asker(model, X, shape, likelihood) -> Callable:
         raise ValueError(f"likelihood must be categorical, binary or regression; got {likelihood!r}")
     if isinstance(model, nn.Module):
         with frozen(model), torch.no_grad():
-            out = model(torch.as_tensor(np.asarray(X, np.float32)[:1]).to(like(model)))
+            out = model(torch.as_tensor(np.array(np.asarray(X, np.float32)[:1])).to(like(model)))
         if out.numel() == 1 and likelihood is None:
             raise ValueError("the model has one output: say likelihood='binary' (a logit) or 'regression'")
         if likelihood == "regression":
@@ -99,6 +99,7 @@ def _counts(steps, n):
 def _curve(kind, model, X, scores, *, groups=None, fill="mean", reference=None, donors=20, steps=None, likelihood=None,
            seed=0) -> pd.Series:
     """The curve of either kind: the mean over rows of the prediction, feature by feature."""
+    X, reference = numbers(model, X), numbers(model, reference)
     tensor, shape, names, _ = check_X(X)
     values = tensor.numpy()
     other = values if reference is None else check_X(reference, width=values.shape[1])[0].numpy()

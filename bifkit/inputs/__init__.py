@@ -5,7 +5,7 @@ The rest of the package imports from here, not from the files inside.
 
 from bifkit.inputs.answers import function_of
 from bifkit.inputs.checks import check_classes, check_X, check_y, warn
-from bifkit.inputs.distilling import Distilled, NotFaithful, distill
+from bifkit.inputs.distilling import Distilled, NotFaithful, distill, numbers
 from bifkit.inputs.groups import resolve_groups, windows
 from bifkit.inputs.models import (
     check_model,
@@ -20,8 +20,9 @@ from bifkit.inputs.models import (
 from bifkit.inputs.rows import flat_model, flat_rows, is_loader, rows_of, score, source
 from bifkit.inputs.several import Layout
 from bifkit.inputs.stored import check_explainer, check_posterior, pack_index, stored_networks, unpack_index
+from bifkit.inputs.tables import in_order
 
 __all__ = ["Distilled", "Layout", "NotFaithful", "check_X", "check_classes", "check_explainer", "check_model",
            "check_posterior", "check_y", "chosen", "distill", "flat_model", "flat_rows", "frozen", "function_of",
-           "is_loader", "like", "outputs", "pack_index", "predict_proba", "resolve_groups", "rows_of", "score",
-           "source", "stored_networks", "unpack_index", "view", "warn", "why_not_finite", "windows"]
+           "in_order", "is_loader", "like", "numbers", "outputs", "pack_index", "predict_proba", "resolve_groups",
+           "rows_of", "score", "source", "stored_networks", "unpack_index", "view", "warn", "why_not_finite", "windows"]

@@ -9,23 +9,28 @@ mixtures matter: they are what BIF shows to g, and a stand-in that only knows th
 
 g sees each feature through a piecewise-linear code: how far the value has come through each of ``bins`` ranges that
 hold equally many rows (and the standardised value, its tails drawn in). Units and skewed columns then do not matter,
-and the thresholds of trees are easy to learn; the code is linear in between, so that gradients flow.
+and the thresholds of trees are easy to learn; the code is linear in between, so that gradients flow. A model that was
+trained on a frame with categories, text, dates and gaps is asked with such frames; the stand-in learns from numbers
+(:mod:`bifkit.inputs.tables`), and explainers turn new frames into the same ones.
 
 An explanation of g explains the model only as far as the two agree, so a fifth of the rows is held out to measure that.
 Agreement and R^2 must both reach ``min_fidelity``: a rare class makes agreement easy and R^2 hard, and BIF's soft
 target explains probabilities, not classes.
 """
 
+import functools
 from typing import Any
 
 import numpy as np
 import torch
+from scipy import sparse
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bifkit.inputs.answers import ask, function_of, gather, kind_of, mixtures, targets
 from bifkit.inputs.checks import check_X, warn
 from bifkit.inputs.models import outputs
+from bifkit.inputs.tables import Table, dense, needs_table
 from bifkit.training import derive_seed, seeded
 
 
@@ -61,6 +66,8 @@ class Distilled(nn.Module):
         Names of the output columns, where the model has some.
     likelihood_ : {"categorical", "regression"}
         What an explainer takes its outputs for.
+    table_ : Table or None
+        How a frame becomes the numbers that g takes; see :meth:`numbers`.
     """
 
     centre: Tensor
@@ -84,7 +91,22 @@ class Distilled(nn.Module):
         self.held_out_: np.ndarray | None = None
         self.classes_: list | None = None
         self.likelihood_: str | None = None
+        self.table_: Table | None = None
         self.name_ = ""
+
+    def numbers(self, X: Any) -> Any:
+        """Return rows as g takes them: those of a frame in the order and the numbers that it learned from.
+
+        Explainers do this themselves.
+
+        Parameters
+        ----------
+        X : DataFrame, array, sparse matrix or tensor
+            Rows as the model takes them, with the columns of ``distill``.
+        """
+        X = dense(X)
+        plain = self.table_ is None or not hasattr(X, "columns") and not needs_table(X)
+        return X if plain else self.table_.encode(X)
 
     def encode(self, x: Tensor) -> Tensor:
         """Return the code of rows (B, D): the standardised values and how far each is through each range.
@@ -102,12 +124,13 @@ class Distilled(nn.Module):
         return self.body(self.encode(x.flatten(1))) * self.stretch + self.shift
 
     @torch.no_grad()
-    def learn_units(self, X: Tensor) -> "Distilled":
-        """Take centre, scale and ranges from the rows (N, D); return the module."""
+    def learn_units(self, X: Tensor, table: Table | None = None) -> "Distilled":
+        """Take centre, scale and ranges from the rows (N, D), numbers of ``table``; return the module."""
         sd = X.std(0)
         self.centre.copy_(X.mean(0))
         self.scale.copy_(torch.where(sd > 0, sd, torch.ones_like(sd)))
         edges = np.quantile(X[:50_000].numpy(), np.linspace(0, 1, self.start.shape[1] + 1), axis=0).T
+        edges = edges if table is None else table.edges(X[:50_000].numpy(), edges)
         starts = torch.from_numpy(edges.astype(np.float32))  # (D, T + 1)
         width = starts.diff(dim=1)
         self.start.copy_(starts[:, :-1])
@@ -168,8 +191,12 @@ def _judge(g: Distilled, kind: str, least: float) -> None:
         warn(f"{g.report()}: below min_fidelity={least} there, so read the explanation with care")
 
 
-def _check(n: int, *, holdout: float, queries: int, steps: int, batch_size: int, min_fidelity: float | None) -> None:
+def _check(n: int, width: int, *, holdout: float, queries: int, steps: int, batch_size: int,
+           min_fidelity: float | None) -> None:
     """Refuse settings that cannot work."""
+    if width < 2:
+        raise ValueError(f"X has {'one' if width else 'no'} feature: importance is relative, so at least two are "
+                         "needed")
     if n < 20:
         raise ValueError(f"X has {n} rows: at least 20 are needed, some to learn from and some to test on")
     if not 0 < holdout < 1:
@@ -183,8 +210,8 @@ def _check(n: int, *, holdout: float, queries: int, steps: int, batch_size: int,
 
 
 def distill(predict: Any, X: Any, *, kind: str | None = None, min_fidelity: float | None = 0.9, queries: int = 20_000,
-            steps: int = 2500, batch_size: int = 256, hidden: int = 128, bins: int = 16, lr: float = 1e-2,
-            holdout: float = 0.2, seed: int = 0) -> Distilled:
+            steps: int = 2500, batch_size: int = 256, hidden: int = 128, bins: int | None = None,
+            lr: float = 1e-2, holdout: float = 0.2, seed: int = 0) -> Distilled:
     """Train a differentiable stand-in for a model on its own answers, and refuse where the two disagree.
 
     Parameters
@@ -193,8 +220,9 @@ def distill(predict: Any, X: Any, *, kind: str | None = None, min_fidelity: floa
         What to stand in for. A module is needed here only where it has no gradient (a threshold, an index inside), and
         ``kind="logit"`` or ``"value"`` says what it returns; of an estimator ``predict_proba``, else
         ``decision_function`` or ``predict``. It is called with rows of X's own type, columns and dtypes.
-    X : DataFrame, array, tensor or list of rows
-        At least 20 rows, as the model takes them.
+    X : DataFrame, array, sparse matrix, tensor or list of rows
+        At least 20 rows, as the model takes them. Categories, text, booleans, dates and missing values may stay as they
+        are (:mod:`bifkit.inputs.tables`); an explainer then takes such frames too.
     kind : {"probability", "logit", "label", "value"}, optional
         What ``predict`` answers, where its name or its answers do not show it: probabilities (columns that sum to one,
         or one column, of the second class), logits (scores or margins: their softmax is learned), labels, or values of
@@ -206,8 +234,10 @@ def distill(predict: Any, X: Any, *, kind: str | None = None, min_fidelity: floa
         Number of mixtures of X's rows to ask about, besides X.
     steps, batch_size, lr : int, int, float, default 2500, 256, 1e-2
         Training: AdamW with a one-cycle schedule up to ``lr``.
-    hidden, bins : int, default 128, 16
-        Size of the network, see :class:`Distilled`.
+    hidden : int, default 128
+        Width of the network.
+    bins : int, optional
+        Ranges that each feature is coded by: 16, or 64 where a column has more than 16 categories.
     holdout : float, default 0.2
         Share of the rows that is held out to measure fidelity.
     seed : int, default 0
@@ -230,10 +260,17 @@ def distill(predict: Any, X: Any, *, kind: str | None = None, min_fidelity: floa
     ([False, True], True, True)
     """
     function, kind = function_of(predict, kind)
-    values = check_X(X)[0]
-    n, width = values.shape
-    _check(n, holdout=holdout, queries=queries, steps=steps, batch_size=batch_size, min_fidelity=min_fidelity)
-    X = X if hasattr(X, "columns") else X.detach() if isinstance(X, Tensor) else np.asarray(X)
+    if sparse.issparse(X):
+        model, form, X = function, type(X), dense(X)
+        function = functools.wraps(model)(lambda rows: model(form(rows)))
+    raw, values = needs_table(X), None
+    if not raw:
+        values = check_X(X)[0]
+        X = X.detach() if isinstance(X, Tensor) else np.asarray(X)
+    elif not hasattr(X, "columns"):
+        X = np.asarray(X)
+    n, width = X.shape if values is None else values.shape
+    _check(n, width, holdout=holdout, queries=queries, steps=steps, batch_size=batch_size, min_fidelity=min_fidelity)
     rng = np.random.default_rng(derive_seed("distill", seed))
     order, cut = rng.permutation(n), min(max(round(n * holdout), 2), n - 2)
     test, train = order[:cut], order[cut:]
@@ -243,16 +280,23 @@ def distill(predict: Any, X: Any, *, kind: str | None = None, min_fidelity: floa
     known, labels = targets(np.concatenate([answers, ask(function, gather(X, mixed), "mixtures of X's rows")]), kind)
     if (known[:n] == known[0]).all():
         raise ValueError("predict answers the same for every row of X: there is nothing to explain")
+    table = None
+    if values is None:
+        asked = np.concatenate([np.repeat(train[:, None], width, 1), mixed[:queries]])
+        table = Table(X, asked, np.concatenate([known[train], known[n:n + queries]]))
+        values = torch.from_numpy(np.array(table.encode(X)))
     p, classify, spread = torch.from_numpy(known.astype(np.float32)), kind != "value", float(known[:n].var(0).sum())
     x = torch.cat([values, values[mixed, np.arange(width)]])
     kinds = [torch.from_numpy(k) for k in (train, np.arange(n, n + queries)) if len(k)]
+    bins = bins or (64 if table is not None and table.most_categories() > 16 else 16)
     with seeded("distill", seed):
-        g = Distilled(width, p.shape[1], hidden=hidden, bins=bins).learn_units(values[train])
+        g = Distilled(width, p.shape[1], hidden=hidden, bins=bins).learn_units(values[train], table)
         if not classify:
             g.shift.copy_(p[train].mean(0))
             g.stretch.copy_(p[train].std(0).clamp_min(1e-12))
         _train(g, x, p, kinds, classify=classify, steps=steps, batch_size=batch_size, lr=lr)
     g.eval()
+    g.table_ = table
     off = _fidelity(g, x[n + queries:], p[n + queries:], classify, spread)
     g.fidelity_ = {"rows": len(test), **_fidelity(g, values[test], p[test], classify, spread),
                    **{"mixed_" + k: v for k, v in off.items()}}
@@ -263,3 +307,8 @@ def distill(predict: Any, X: Any, *, kind: str | None = None, min_fidelity: floa
     if min_fidelity is not None:
         _judge(g, kind, min_fidelity)
     return g
+
+
+def numbers(model: Any, X: Any) -> Any:
+    """Return rows as the explained model takes them: of a stand-in in its numbers; a sparse matrix becomes an array."""
+    return model.numbers(X) if isinstance(model, Distilled) else dense(X)

@@ -1,7 +1,7 @@
 """The model g: checked before anything is trained, and asked without leaving a trace on it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain
 from typing import Any
 
@@ -19,6 +19,8 @@ def check_model(model: nn.Module, device: str | torch.device | None = None) -> t
     Traceback (most recent call last):
     TypeError: BIF learns by gradients through g, so g must be a torch.nn.Module; got str. ...
     """
+    if isinstance(getattr(model, "module_", None), nn.Module):
+        raise TypeError(f"g must be a torch.nn.Module; got {type(model).__name__}: give the module inside, net.module_")
     if not isinstance(model, nn.Module):
         raise TypeError(
             f"BIF learns by gradients through g, so g must be a torch.nn.Module; got {type(model).__name__}. "
@@ -287,7 +289,8 @@ def frozen(model: nn.Module) -> Iterator[nn.Module]:
     buffers = [(b, b.clone()) for b in model.buffers()]  # a g may count its calls or keep statistics
     counters = [(m, k, v) for m in model.modules() for k, v in vars(m).items() if isinstance(v, int | float | str)]
     try:
-        model.eval()
+        with suppress(NotImplementedError):  # a program of torch.export is as it was exported
+            model.eval()
         for p, _ in grads:
             p.requires_grad_(False)
         yield model

@@ -141,7 +141,7 @@ class Layout:
         return place, kept
 
     def like_inputs(self, values: Tensor) -> Any:
-        """Return values of the features, (N, F), in the shape of X, a tuple, a dict or a tensor; 0 where it has none."""
+        """Return values of the features, (N, F), in the shape of X, a tuple, dict or tensor; 0 where it has none."""
         full = values.new_zeros(len(values), len(self._floats()))
         full[:, self.features] = values
         parts = {part.name: value.reshape(len(value), *part.shape) for part, value in zip(

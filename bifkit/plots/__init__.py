@@ -1,7 +1,7 @@
 """Every figure by one name, ``plots.X``; each takes ``ax=None`` and returns the Axes (the Figure, if it has several).
 
-    one posterior     importances, probability_top, ridge, bars        (bifkit.plots.posterior)
-    its rows          heatmap, row                                     (bifkit.plots.rows)
+    one posterior     importances, probability_top, ridge, bars, groups (bifkit.plots.posterior)
+    its rows          heatmap, row, dependence                         (bifkit.plots.rows)
     several models    compare = side_by_side + kl_matrix               (bifkit.plots.comparison)
     two, with refits  differences                                      (bifkit.plots.comparison)
     images            overlay                                          (bifkit.plots.images)
@@ -28,9 +28,9 @@ from bifkit.plots.canvas import (
 )
 from bifkit.plots.comparison import compare, differences, elbo_curve, kl_matrix, side_by_side
 from bifkit.plots.images import overlay
-from bifkit.plots.posterior import bars, importances, probability_top, ridge
-from bifkit.plots.rows import heatmap, row
+from bifkit.plots.posterior import bars, groups, importances, probability_top, ridge
+from bifkit.plots.rows import dependence, heatmap, row
 
 __all__ = ["BLUE", "GREEN", "GREY", "ORANGE", "PALETTE", "PURPLE", "RED", "SKY", "STYLE", "YELLOW",
-           "axes", "bars", "compare", "differences", "elbo_curve", "heatmap", "importances", "kl_matrix", "overlay",
-           "panels", "probability_top", "ridge", "row", "side_by_side", "style"]
+           "axes", "bars", "compare", "dependence", "differences", "elbo_curve", "groups", "heatmap", "importances",
+           "kl_matrix", "overlay", "panels", "probability_top", "ridge", "row", "side_by_side", "style"]

@@ -26,18 +26,19 @@ def _grey(image, shape):
     return image.reshape(shape) if shape else image
 
 
-def overlay(image, posterior, *, groups=None, shape=None, ax=None, color=RED, opacity=0.8):
+def overlay(posterior, image, *, groups=None, shape=None, ax=None, color=RED, opacity=0.8):
     """One row's mean importance as a veil over its image: the clearer the image, the less it matters there.
 
     >>> from bifkit import Posterior
-    >>> overlay(np.eye(2), Posterior([3.0, 1.0]), groups=[0, 0, 1, 1]).images[1].get_array().tolist()
+    >>> overlay(Posterior([3.0, 1.0]), np.eye(2), groups=[0, 0, 1, 1]).images[1].get_array().tolist()
     [[0.75, 0.75], [0.25, 0.25]]
 
     Parameters
     ----------
-    image : array or tensor (H, W), (H, W, 3), (3, H, W) or (H * W,)
     posterior : Posterior
-        That row's own, such as ``rows[3]``.
+        One row's own, such as ``rows[3]``.
+    image : array or tensor (H, W), (H, W, 3), (3, H, W) or (H * W,)
+        That row. (The two may also come the other way round, as they did in 1.0.)
     groups : array (D,), dict or list of lists, optional
         The patch of each pixel, as in the fit; by default each pixel has an importance of its own.
     shape : (int, int), optional
@@ -47,6 +48,8 @@ def overlay(image, posterior, *, groups=None, shape=None, ax=None, color=RED, op
     opacity : float, default 0.8
         Of the veil where the importance is largest.
     """
+    if hasattr(image, "feature_names"):
+        posterior, image = image, posterior
     if len(posterior) != 1:
         raise ValueError(f"an overlay shows one row, and this posterior has {len(posterior)}: give posterior[number]")
     grey, mean = _grey(image, shape), np.ravel(posterior.mean)

@@ -9,7 +9,8 @@ from scipy import stats
 
 from bifkit import dirichlet
 from bifkit.display import short
-from bifkit.plots.canvas import BLUE, GREY, axes, cut, name_ticks, room, slant
+from bifkit.inputs import resolve_groups
+from bifkit.plots.canvas import BLUE, GREY, PALETTE, RED, axes, cut, name_ticks, plain, room, slant
 
 
 def note(posterior, shown, which="first") -> str:
@@ -39,8 +40,26 @@ def names_down(ax, names):
     ax.set_axisbelow(True)
 
 
-def importances(posterior, *, ax=None, prob=0.95, top=15, color=BLUE, sort=True, label=None):
+def directed(direction, posterior) -> list[tuple[np.ndarray, str, str]]:
+    """[(mask, colour, words)] of the features that raise and that lower the output, and of those without direction."""
+    if np.shape(direction.mean) != np.shape(posterior.mean):
+        raise ValueError(f"direction has shape {np.shape(direction.mean)}, the importances {np.shape(posterior.mean)}: "
+                         "give that of this posterior, posterior.direction(explainer, X)")
+    sign = direction.sign
+    return [(sign > 0, RED, f"raises the {direction.output}"), (sign < 0, BLUE, "lowers it"),
+            (sign == 0, GREY, "no clear sign")]
+
+
+def legend_above(ax, columns=3):
+    """The legend over the Axes, where it covers nothing."""
+    ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, frameon=False, fontsize=9)
+
+
+def importances(posterior, *, ax=None, prob=0.95, top=15, color=BLUE, sort=True, label=None, direction=None,
+                threshold=True):
     """Posterior means with credible intervals, the most important on top; returns the Axes.
+
+    The dotted line is half an equal share, 1 / (2 D): ``posterior.relevant()`` names the features that are above it.
 
     Parameters
     ----------
@@ -56,16 +75,77 @@ def importances(posterior, *, ax=None, prob=0.95, top=15, color=BLUE, sort=True,
         False keeps the features' own order.
     label : str, optional
         For a legend.
+    direction : Direction, optional
+        Of a global posterior: colours the features by the way they move g's output, see
+        :meth:`bifkit.Posterior.direction`.
+    threshold : bool, default True
+        Whether to draw the dotted line.
     """
-    frame = posterior.to_global().to_frame(prob)
-    if sort:
-        frame = frame.sort_values("mean", ascending=False, kind="stable")
-    frame = frame.head(top)
-    ax = axes(ax, (6 + room(frame.index), 0.9 + 0.28 * len(frame)))
-    whiskers(ax, np.arange(len(frame)), frame, color=color, label=label)
+    one = posterior.to_global()
+    frame, D = one.to_frame(prob), len(one.feature_names)
+    order = (np.argsort(-one.mean, kind="stable") if sort else np.arange(D))[:top]
+    frame, y = frame.iloc[order], np.arange(len(order))
+    parts = [(np.full(D, True), color, label)] if direction is None else directed(direction, posterior)
+    ax = axes(ax, (6 + room(frame.index), 0.9 + 0.28 * len(frame) + 0.25 * (direction is not None)))
+    for mask, shade, words in parts:
+        if mask[order].any():
+            whiskers(ax, y[mask[order]], frame[mask[order]], color=shade, label=words)
+    if direction is not None:
+        legend_above(ax)
     names_down(ax, frame.index)
     ax.set_xlim(left=0)
-    ax.set_xlabel(f"importance (mean and {percent(prob)} interval){note(posterior, len(frame))}")
+    said = note(posterior, len(frame))
+    if threshold:
+        ax.axvline(0.5 / D, color=GREY, ls=":", lw=1.2, zorder=0)
+        said = f"\ndotted: {0.5 / D:.2g}, half an equal share; what is surely above it matters{said}"
+    ax.set_xlabel(f"importance (mean and {percent(prob)} interval){said}")
+    return ax
+
+
+def groups(posterior, mapping, *, ax=None, prob=0.95, top=15, members=4):
+    """Importances of groups of features with their intervals, and what the heaviest members add; returns the Axes.
+
+    A group's importance is the sum of its members', and its interval that of the sum (exact, see ``Posterior.group``).
+
+    Parameters
+    ----------
+    posterior : Posterior
+        Over single features; a local one is averaged over its rows.
+    mapping : dict, list of lists or integer array (D,)
+        As for :meth:`bifkit.Posterior.group`.
+    ax : Axes, optional
+    prob : float, default 0.95
+        Probability of the interval.
+    top : int, default 15
+        Groups shown at most.
+    members : int, default 4
+        Members of a group that are shown one by one, the heaviest; the rest are one pale part.
+    """
+    one = posterior.to_global()
+    number, _ = resolve_groups(mapping, one.feature_names)
+    frame = one.group(mapping).to_frame(prob)
+    order = np.argsort(-frame["mean"].to_numpy(), kind="stable")[:top]
+    frame, names = frame.iloc[order], short(one.feature_names, 18)
+    ax = axes(ax, (6 + room(frame.index), 1.1 + 0.42 * len(frame)))
+    scale = float(frame["upper"].max())
+    for y, k in enumerate(order):
+        inside = np.flatnonzero(number == k)
+        inside = inside[np.argsort(-one.mean[inside], kind="stable")]
+        parts = [(one.mean[i], names[i], PALETTE[j % 2 * 5]) for j, i in enumerate(inside[:members])]
+        parts += [(one.mean[inside[members:]].sum(), "", "#dddddd")] if len(inside) > members else []
+        left = 0.0
+        for width, name, color in parts:
+            ax.barh(y, width, 0.62, left=left, color=color, alpha=0.75, lw=0)
+            if len(inside) > 1 and name and width > 0.013 * scale * (len(name) + 1):
+                ax.text(left + width / 2, y, name, ha="center", va="center", fontsize=7, **plain([name]))
+            left += width
+    ax.hlines(np.arange(len(frame)) + 0.42, frame["lower"], frame["upper"], color="#333333", lw=1.5)
+    names_down(ax, frame.index)
+    ax.set_xlim(left=0)
+    rows = f", {len(posterior)} rows averaged" if len(posterior) > 1 else ""
+    part = cut(len(frame), int(number.max()) + 1)
+    ax.set_xlabel(f"importance of a group (its members' sum; line: {percent(prob)} interval)"
+                  + (f"\n{part} groups{rows}" if part else rows and f"\n{rows[2:]}"))
     return ax
 
 

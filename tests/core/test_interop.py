@@ -15,6 +15,7 @@ from sklearn.feature_selection import SelectFromModel
 from torch import nn
 
 from bifkit import GlobalBIF, LocalBIF, Posterior
+from bifkit.evaluation import Direction
 
 X = np.random.default_rng(0).normal(size=(300, 5)).astype(np.float32)
 Y = (X[:, 1] + X[:, 3] > 0).astype(int)
@@ -70,10 +71,44 @@ def test_shap_draws_a_posterior():
         ROWS.to_shap(X)
 
 
-def test_without_shap_it_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "shap", None)
-    with pytest.raises(ImportError, match="to_shap needs the package shap"):
-        ROWS.to_shap()
+def test_shap_gets_signs():
+    pytest.importorskip("shap")
+    mean = np.where(np.arange(200).reshape(40, 5) % 3 == 0, -2.0, 0.5)
+    mean[0, 0] = np.nan
+    way = Direction(mean, mean - 1, mean + 1, list("abcde"), ROWS.index, "value")
+    found = ROWS.to_shap(direction=way).values
+    assert np.allclose(np.abs(found[1:]), ROWS.mean[1:]) and np.array_equal(np.sign(found[1:]), np.sign(mean[1:]))
+    assert found[0, 0] == 0
+    with pytest.raises(ValueError, match="that of this posterior"):
+        ROWS[:3].to_shap(direction=way)
+
+
+@pytest.mark.parametrize("package, method", [("shap", "to_shap"), ("xarray", "to_xarray"), ("arviz", "to_arviz")])
+def test_what_is_absent_is_named(monkeypatch, package, method):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ImportError, match=f"{method} needs the package {package}"):
+        getattr(ROWS, method)()
+
+
+# xarray, arviz
+
+def test_xarray_has_names_and_rows():
+    pytest.importorskip("xarray")
+    named = Posterior(ROWS.alpha, ROWS.feature_names, index=[f"r{i}" for i in range(40)])
+    found = named.to_xarray(prob=0.5)
+    assert found["mean"].sel(row="r3", feature="c").item() == ROWS.mean[3, 2] and found.attrs == {"prob": 0.5}
+    assert np.array_equal(found["upper"], ROWS.interval(0.5)[1]) and set(found.sizes) == {"row", "feature"}
+    assert ROWS[0].to_xarray()["share"].dims == ("feature",)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_arviz_summarises_the_draws():
+    arviz = pytest.importorskip("arviz")
+    table = arviz.summary(ROWS[0].to_arviz(4000, seed=1), kind="stats")
+    assert np.allclose(table["mean"], ROWS.mean[0], atol=0.02) and np.allclose(table["sd"], ROWS.sd[0], atol=0.02)
+    assert table.index.tolist() == [f"importance[{name}]" for name in "abcde"]
+    assert ROWS.to_arviz(7).posterior["importance"].shape == (1, 7, 40, 5)
 
 
 # scikit-learn

@@ -80,6 +80,8 @@ def test_how_the_fit_went_and_long_tables(tmp_path):
         explainer = GlobalBIF(torch.nn.Linear(120, 2), min_steps=101, epochs=1, kl_weight=100.0).fit(X)
     text = made(explainer.explain(), tmp_path, explainer=explainer)
     page = Page(text)
+    assert page.words[page.words.index("Which features matter", 2) + 1].endswith(
+        "; of Linear; fitted on 60 rows; by GlobalBIF, preset rank")
     assert "The fit" in page.words and "101" in page.words and len(page.addresses) == 3
     assert "and 20 more" in page.words and explainer.diagnostics_.advice()[0] in page.words
 

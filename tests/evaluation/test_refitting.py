@@ -130,7 +130,8 @@ def test_local_refits_explain_the_same_rows():
 def test_calibration_and_comparison_take_the_result():
     found = refits(linear, X, Y, n=4, **FAST)
     posterior = GlobalBIF(linear(X, Y, 0), **FAST).fit(X, Y).explain()
-    calibrated = posterior.calibrated(found)
+    with pytest.warns(UserWarning, match="4 refits say little"):
+        calibrated = posterior.calibrated(found)
     assert np.allclose(calibrated.mean, posterior.mean) and calibrated.temperature.shape == (3,)
     assert 0 < compare(found, quick(n=4)).p_value <= 1
     assert found[0].settings["explainer"] == "GlobalBIF" and found[0].settings["preset"] == "rank"

@@ -68,7 +68,7 @@ IMAGE = np.arange(12.0).reshape(3, 4)
     (np.repeat(IMAGE[..., None], 3, axis=2), None), (np.repeat(IMAGE[None], 3, axis=0), None)])
 def test_an_overlay_lays_each_importance_on_its_pixels(image, shape):
     posterior = Posterior(np.arange(1.0, 13.0))
-    ax = pictures.overlay(image, posterior, shape=shape)
+    ax = pictures.overlay(posterior, image, shape=shape)
     grey, veil = ax.images
     assert np.allclose(grey.get_array(), IMAGE) and np.allclose(veil.get_array(), np.arange(1, 13).reshape(3, 4) / 78)
     clear, full = veil.cmap(0.0), veil.cmap(1.0)

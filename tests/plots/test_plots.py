@@ -17,6 +17,7 @@ from matplotlib.patches import FancyArrowPatch
 from scipy import stats  # noqa: E402
 
 from bifkit import Posterior, plots
+from bifkit.evaluation import Direction
 from bifkit.plots import canvas
 from bifkit.plots import posterior as posterior_plots
 from experiments import figures
@@ -188,12 +189,109 @@ def test_a_row_takes_arrays_tensors_and_groups():
     (lambda: plots.row(PEOPLE[0], {"height": 3}), "none of the posterior's features: it has height"),
     (lambda: plots.row(Posterior(PEOPLE.alpha, index=[7, 7]), np.zeros((2, 3)), 7), "more than one row"),
     (lambda: plots.compare({"a": GLOBAL}), "at least two posteriors"),
+    (lambda: plots.dependence(GLOBAL, VALUES, "age"), "this one is global"),
+    (lambda: plots.dependence(PEOPLE, VALUES, "height"), "unknown feature 'height'"),
+    (lambda: plots.dependence(PEOPLE, VALUES.iloc[:1], "age"), "X has 1 rows and the posterior 2"),
+    (lambda: plots.dependence(PEOPLE, VALUES[["pay"]], "age"), "X has no column 'age'"),
+    (lambda: plots.importances(LOCAL, direction=_way(GLOBAL, [1, 1, 1])), "that of this posterior"),
     (lambda: plots.compare({"a": GLOBAL, "b": Posterior([1.0, 2.0])}), "'b' is not over .* age, pay"),
     (lambda: plots.compare({"a": GLOBAL, "b": LOCAL}, ax=plt.subplots()[1]), "give two Axes"),
 ])
 def test_what_cannot_be_drawn_is_said(draw, message):
     with pytest.raises(ValueError, match=message):
         draw()
+
+
+def _way(posterior, mean, margin=0.2, output="log-odds of class 1"):
+    mean = np.asarray(mean, float)
+    return Direction(mean, mean - margin, mean + margin, posterior.feature_names, posterior.index, output)
+
+
+def _colours(artists):
+    return [matplotlib.colors.to_hex(a).upper() for a in artists]
+
+
+def test_a_line_stands_where_relevant_begins():
+    ax = plots.importances(GLOBAL)
+    assert ax.lines[1].get_xdata() == [1 / 6, 1 / 6] and "0.17, half an equal share" in ax.get_xlabel()
+    assert len(plots.importances(GLOBAL, threshold=False).lines) == 1
+    above = GLOBAL.probability_above(ax.lines[1].get_xdata()[0]) > 0.7
+    assert np.array_equal(above, GLOBAL.relevant().mask)
+
+
+def test_direction_is_colour():
+    ax = plots.importances(GLOBAL, direction=_way(GLOBAL, [0.5, -0.5, np.nan]))
+    shown = {line.get_label().split()[0]: line for line in ax.lines[:3]}
+    for words, name, color in (("raises", "age", plots.RED), ("lowers", "sex", plots.BLUE), ("no", "pay", plots.GREY)):
+        i = GLOBAL.feature_names.index(name)
+        assert shown[words].get_color() == color and np.allclose(shown[words].get_xdata(), GLOBAL.mean[i])
+        assert _labels(ax.get_yticklabels())[int(shown[words].get_ydata()[0])] == name
+    assert _labels(ax.get_legend().get_texts()) == ["raises the log-odds of class 1", "lowers it", "no clear sign"]
+    sign = np.random.default_rng(0).choice([-1.0, 1.0], size=(60, 3))
+    ax = plots.heatmap(LOCAL, direction=_way(LOCAL, sign), rows=10)
+    assert np.allclose(_cells(ax), LOCAL.mean[:10] * sign[:10]) and ax.collections[0].norm.vmin < 0
+    assert "blue lowers the log-odds" in ax.figure.axes[1].get_ylabel()
+
+
+def test_a_row_goes_to_both_sides():
+    way = _way(PEOPLE, [[1.0, -1.0, 0.1], [0.7, -0.6, 0.05]])
+    for given, label in ((way, "Bob"), (way[1], None)):
+        ax = plots.row(PEOPLE if label else PEOPLE[1], VALUES.loc["Bob"], label, direction=given)
+        assert _labels(ax.get_yticklabels()) == WRITTEN  # sex lowers, pay is unclear, age raises
+        assert np.allclose([p.get_width() for p in ax.patches], [-5 / 8, 2 / 8, 1 / 8])
+        assert _colours(p.get_facecolor()[:3] for p in ax.patches) == [plots.BLUE, plots.GREY, plots.RED]
+        ends = np.array(ax.collections[0].get_segments())[:, :, 0]
+        assert np.allclose(np.sort(-ends[0]), stats.beta(5, 3).interval(0.95))
+        assert [t.get_text() for t in ax.texts] == ["-0.6", "+0.05", "+0.7"] and "left: lowers it" in ax.get_xlabel()
+        low, high = ax.get_xlim()
+        assert low < ends.min() and high > ends.max()
+
+
+def test_labels_of_rows_come_before_positions():
+    swapped = Posterior(PEOPLE.alpha, PEOPLE.feature_names, index=[1, 0])
+    ax = plots.row(swapped, VALUES.set_axis([1, 0]), 1)
+    assert ax.get_title(loc="left") == "row 1" and _labels(ax.get_yticklabels())[0] == "age = 39"  # the first row
+
+
+@pytest.mark.parametrize("values", [np.linspace(20, 60, 60), pd.date_range("2024-01-01", periods=60)])
+def test_dependence_shows_each_row_at_its_value(values):
+    X = pd.DataFrame({"sex": 0.0, "age": values})
+    ax = plots.dependence(LOCAL, X, "age", prob=0.5)
+    assert np.array_equal(ax.lines[0].get_xdata(), X["age"].to_numpy())
+    assert np.allclose(ax.lines[0].get_ydata(), LOCAL.mean[:, 0]) and ax.get_xlabel() == "age"
+    ends = np.array(ax.collections[0].get_segments())[7, :, 1]
+    assert np.allclose(ends, [bound[7, 0] for bound in LOCAL.interval(0.5)]) and "50% interval" in ax.get_ylabel()
+
+
+def test_dependence_of_categories_arrays_and_directions():
+    town = np.array(["Oslo", "Rome", None] * 20, dtype=object)
+    ax = plots.dependence(LOCAL, pd.DataFrame({"age": town}), 0, rows=30)
+    assert _labels(ax.get_xticklabels()) == ["(missing)", "Oslo", "Rome"] and "first 30 of 60 rows" in ax.get_xlabel()
+    at = {"Oslo": 1, "Rome": 2, None: 0}
+    assert np.abs(ax.lines[0].get_xdata() - [at[t] for t in town[:30]]).max() <= 0.25
+    sign = np.where(np.arange(60)[:, None] % 2, 1.0, -1.0) * np.ones(3)
+    ax = plots.dependence(LOCAL, torch.zeros(60, 3), "pay", direction=_way(LOCAL, sign))
+    assert [len(line.get_xdata()) for line in ax.lines] == [30, 30] and len(ax.get_legend().get_texts()) == 2
+
+
+def test_groups_are_sums_with_their_members_inside():
+    ax = plots.groups(GLOBAL, {"body": ["age", "sex"]}, prob=0.8)
+    both = GLOBAL.group({"body": ["age", "sex"]})
+    assert _labels(ax.get_yticklabels()) == ["body", "pay"]
+    widths = [(round(p.get_y() + p.get_height() / 2), p.get_x(), p.get_width()) for p in ax.patches]
+    assert np.allclose(widths, [(0, 0, 0.6), (0, 0.6, 0.1), (1, 0, 0.3)])  # sex, age; pay
+    ends = np.array(ax.collections[0].get_segments())[:, :, 0]
+    assert np.allclose(ends, np.stack(both.interval(0.8), 1)) and [t.get_text() for t in ax.texts][:1] == ["sex"]
+    ax = plots.groups(LOCAL, {"all but pay": ["age", "sex"]}, members=1, top=1)
+    assert len(ax.patches) == 2 and "first 1 of 2 groups, 60 rows averaged" in ax.get_xlabel()
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("a network with a long name", "a forest"), list("abcdefgh")])
+def test_a_comparison_is_saved_whole(names):
+    figure = plots.compare({name: GLOBAL if i % 2 else LOCAL for i, name in enumerate(names)})
+    figure.draw_without_rendering()
+    box, page = figure.get_tightbbox(), figure.get_size_inches()
+    assert box.x0 > -0.01 and box.y0 > -0.01 and box.x1 < page[0] + 0.01 and box.y1 < page[1] + 0.01
 
 
 def test_comparison_has_every_model_and_the_kl_between_them():
@@ -275,7 +373,9 @@ DRAWN = {
     "heatmap": lambda ax: plots.heatmap(LOCAL, ax=ax), "row": lambda ax: plots.row(PEOPLE, VALUES, "Ann", ax=ax),
     "side_by_side": lambda ax: plots.side_by_side({"a": GLOBAL, "b": LOCAL}, ax=ax),
     "kl_matrix": lambda ax: plots.kl_matrix({"a": GLOBAL, "b": LOCAL}, ax=ax),
-    "overlay": lambda ax: plots.overlay(np.eye(2), GLOBAL, groups=[0, 1, 2, 2], ax=ax),
+    "overlay": lambda ax: plots.overlay(GLOBAL, np.eye(2), groups=[0, 1, 2, 2], ax=ax),
+    "groups": lambda ax: plots.groups(GLOBAL, {"body": ["age", "sex"]}, ax=ax),
+    "dependence": lambda ax: plots.dependence(PEOPLE, VALUES, "age", ax=ax),
     "schematic": lambda ax: figures.schematic(ax=ax), "plot": lambda ax: GLOBAL.plot(ax=ax),
     "grouped_bars": lambda ax: figures.grouped_bars(pd.DataFrame({"a": [1]}), ax=ax),
     "grouped_dots": lambda ax: figures.grouped_dots(pd.DataFrame({"a": [1]}), ax=ax),
