@@ -14,8 +14,8 @@ from experiments.rivals.l2x import L2X
 # shap, loaded later, imports a progress bar that asks for a Jupyter widget nobody here needs
 warnings.filterwarnings("ignore", message="IProgress not found")
 
-_ATTRIBUTION = ["integrated_gradients", "lime_forest", "lime_image", "lime_model", "lime_patches", "saliency",
-                "shap_deep", "shap_gradient", "shap_kernel", "shap_tree", "sum_groups"]
+_ATTRIBUTION = ["feature_ablation", "gradient_shap", "integrated_gradients", "lime_forest", "lime_image", "lime_model",
+                "lime_patches", "saliency", "shap_deep", "shap_gradient", "shap_kernel", "shap_tree", "sum_groups"]
 __all__ = ["INVASE", "L2X", *_ATTRIBUTION]
 
 

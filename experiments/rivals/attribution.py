@@ -115,17 +115,49 @@ def shap_deep(model, X, background, *, target="predicted", signed=False) -> np.n
     return _pick(values, _targets(model, X, target), signed)
 
 
-def shap_gradient(model, X, background, *, nsamples=200, seed=0, target="predicted") -> np.ndarray:
+def shap_gradient(model, X, background, *, nsamples=200, seed=0, target="predicted", signed=False) -> np.ndarray:
     """GradientExplainer: expected gradients over random rows of ``background``."""
     X, background, model = check_data(X), check_data(background), _private(model)
     with _quiet(), _numpy_seed("shap_gradient", seed):
         values = shap.GradientExplainer(model, background).shap_values(
             X, nsamples=nsamples, rseed=derive("shap_gradient", seed) % 2**32)
-    return _pick(values, _targets(model, X, target))
+    return _pick(values, _targets(model, X, target), signed)
 
 
-def shap_kernel(model, X, background, *, nsamples="auto", seed=0, target="predicted") -> np.ndarray:
-    """KernelExplainer on the logits: model-agnostic and slow, so give it a small ``background`` and few rows."""
+def gradient_shap(model, X, background, *, nsamples=50, seed=0, target="predicted", signed=False) -> np.ndarray:
+    """Captum's GradientShap: gradients at random points between a row and random rows of ``background``, no noise."""
+    X, background, model = check_data(X), check_data(background), _private(model)
+    with _quiet(), _numpy_seed("gradient_shap", seed), torch.random.fork_rng([]):
+        torch.manual_seed(derive("gradient_shap", seed))
+        values = captum.attr.GradientShap(model).attribute(
+            X, background, n_samples=nsamples, stdevs=0.0, target=_targets(model, X, target)).detach()
+    return (values if signed else values.abs()).double().numpy()
+
+
+def feature_ablation(model, X, *, groups=None, baseline=0.0, target="predicted", signed=False) -> np.ndarray:
+    """Captum's FeatureAblation: what the logit loses when a feature, or a group, takes the ``baseline``; (N, G).
+
+    >>> model = torch.nn.Linear(2, 1); _ = model.load_state_dict({"weight": torch.tensor([[2.0, -1.0]]),
+    ...                                                           "bias": torch.zeros(1)})
+    >>> feature_ablation(model, [[1.0, 3.0]], signed=True).round(3).tolist()
+    [[2.0, -3.0]]
+    """
+    X, model = check_data(X), _private(model)
+    groups, n = check_groups(np.arange(X.shape[1]) if groups is None else groups, X.shape[1])
+    with _quiet(), torch.no_grad():
+        values = captum.attr.FeatureAblation(model).attribute(
+            X, baseline, target=_targets(model, X, target), feature_mask=groups[None])
+    first = np.unique(groups.numpy(), return_index=True)[1]  # every input of a group has the group's value
+    values = values[:, first]
+    return (values if signed else values.abs()).double().numpy()
+
+
+def shap_kernel(model, X, background, *, groups=None, nsamples="auto", seed=0, target="predicted",
+                signed=False) -> np.ndarray:
+    """KernelExplainer on the logits: model-agnostic and slow, so give it a small ``background`` and few rows.
+
+    With ``groups`` (D,) it explains groups (N, G), row by row: one that is left out takes the mean of ``background``.
+    """
     X, background, model = check_data(X), check_data(background), _private(model)
 
     @torch.no_grad()
@@ -133,9 +165,17 @@ def shap_kernel(model, X, background, *, nsamples="auto", seed=0, target="predic
         return model(torch.as_tensor(np.asarray(rows, dtype=np.float32))).double().numpy()
 
     with _quiet(), _numpy_seed("shap_kernel", seed):
-        explainer = shap.KernelExplainer(logits, background.numpy())
-        values = explainer.shap_values(X.numpy(), nsamples=nsamples, silent=True)
-    return _pick(values, _targets(model, X, target))
+        if groups is None:
+            explainer = shap.KernelExplainer(logits, background.numpy())
+            values = explainer.shap_values(X.numpy(), nsamples=nsamples, silent=True)
+        else:
+            index, n = check_groups(groups, X.shape[1])
+            mean = background.numpy().mean(0)
+            values = np.concatenate([
+                shap.KernelExplainer(lambda z, row=row: logits(mean + z[:, index.numpy()] * (row - mean)),
+                                     np.zeros((1, n))).shap_values(np.ones((1, n)), nsamples=nsamples, silent=True)
+                for row in X.numpy()])
+    return _pick(values, _targets(model, X, target), signed)
 
 
 def boosted_trees(X, y, *, seed=0):
@@ -168,25 +208,26 @@ def tree_values(model, X) -> np.ndarray:
     return _pick(values, model.predict_proba(X).argmax(1))
 
 
-def _lime(predict, X_train, X, num_samples, seed, **options):
-    """LIME's |weight| of every feature for the predicted class, row by row."""
+def _lime(predict, X_train, X, num_samples, seed, target="predicted", signed=False, **options):
+    """LIME's weight of every feature for the class to explain, row by row."""
     X_train, X = check_data(X_train).numpy(), check_data(X).numpy()
     if X.shape[1] != X_train.shape[1]:
         raise ValueError(f"X has {X.shape[1]} features, X_train {X_train.shape[1]}")
     state = derive("lime", seed) % 2**32
     explainer = LimeTabularExplainer(X_train, mode="classification", random_state=state, **options)
-    classes, out = predict(X).argmax(1), np.zeros(X.shape)
+    classes = predict(X).argmax(1) if isinstance(target, str) else np.broadcast_to(target, len(X)).astype(int)
+    out = np.zeros(X.shape)
     with _quiet():
         for i, (row, label) in enumerate(zip(X, classes, strict=True)):
             found = explainer.explain_instance(row, predict, labels=(label,), num_features=X.shape[1],
                                                num_samples=num_samples).as_map()[label]
             for feature, weight in found:
-                out[i, feature] = abs(weight)
-    return out
+                out[i, feature] = weight
+    return out if signed else np.abs(out)
 
 
 def lime_model(model, X_train, X, *, seed=0, num_samples=1000, **options) -> np.ndarray:
-    """LIME on a torch model's probabilities, all features; ``options`` go to LimeTabularExplainer."""
+    """LIME on a torch model's probabilities, all features; ``target``, ``signed``; the rest goes to its explainer."""
     return _lime(lambda rows: predict_proba(model, rows), X_train, X, num_samples, seed, **options)
 
 
@@ -230,7 +271,7 @@ class _FastImages(LimeImageExplainer):
         return data, classifier_fn(np.where(keep, image, fudged_image))
 
 
-def lime_image(model, image, *, segments=None, num_samples=1000, hide=0.0, seed=0):
+def lime_image(model, image, *, segments=None, num_samples=1000, hide=0.0, seed=0, target="predicted", signed=False):
     """LIME on one grey image (H, W): |weight| of each segment (S,) and the segments (H, W), numbered from 0.
 
     ``segments`` is the caller's, such as patches; None lets LIME find its own (quickshift). Segments left out are set
@@ -248,23 +289,26 @@ def lime_image(model, image, *, segments=None, num_samples=1000, hide=0.0, seed=
     with _quiet():
         result = explainer.explain_instance(
             image, lambda images: predict_proba(model, images[..., 0].reshape(len(images), -1)),
-            top_labels=1, hide_color=hide, num_samples=num_samples,
-            segmentation_fn=None if segments is None else lambda _: segments)
+            hide_color=hide, num_samples=num_samples,
+            segmentation_fn=None if segments is None else lambda _: segments,
+            **({"top_labels": 1} if isinstance(target, str) else {"labels": (int(target),), "top_labels": None}))
     weights = np.zeros(int(result.segments.max()) + 1)
-    for segment, weight in result.local_exp[result.top_labels[0]]:
-        weights[segment] = abs(weight)
-    return weights, result.segments
+    for segment, weight in result.local_exp[result.top_labels[0] if isinstance(target, str) else int(target)]:
+        weights[segment] = weight
+    return weights if signed else np.abs(weights), result.segments
 
 
-def lime_patches(model, X, groups, *, num_samples=1000, hide=0.0, seed=0) -> np.ndarray:
+def lime_patches(model, X, groups, *, num_samples=1000, hide=0.0, seed=0, target="predicted",
+                 signed=False) -> np.ndarray:
     """LIME on flat square images X (N, D) with our patches as segments: |weight| (N, G)."""
     X = check_data(X).numpy()
     side = int(round(X.shape[1] ** 0.5))
     if side * side != X.shape[1]:
         raise ValueError(f"X must hold flat square images; {X.shape[1]} inputs are no square")
     segments = check_groups(groups, X.shape[1])[0].numpy().reshape(side, side)
-    return np.stack([lime_image(model, row.reshape(side, side), segments=segments, num_samples=num_samples,
-                                hide=hide, seed=seed)[0] for row in X])
+    targets = [target] * len(X) if isinstance(target, str) else np.broadcast_to(target, len(X))
+    return np.stack([lime_image(model, row.reshape(side, side), segments=segments, num_samples=num_samples, hide=hide,
+                                seed=seed, target=t, signed=signed)[0] for row, t in zip(X, targets, strict=True)])
 
 
 def sum_groups(scores, groups) -> np.ndarray:

@@ -385,7 +385,7 @@ def timings_table() -> str:
     file = paths.results() / "timings.csv"
     minutes = dict(pd.read_csv(file).itertuples(index=False)) if file.exists() else {}
     rows = {name: f"{value:.1f}" for name, value in minutes.items()}
-    for what, part in {"the paper's items, 00 to 05": range(6), "beyond the paper, 06 to 09": range(6, 10),
+    for what, part in {"the paper's items, 00 to 05": range(6), "beyond the paper, 06 to 10": range(6, 11),
                        "all": range(100)}.items():
         rows[f"**{what}**"] = f"**{sum(v for name, v in minutes.items() if int(name[:2]) in part):.1f}**"
     table = markdown(pd.DataFrame({"minutes": rows}).rename_axis("notebook"))
