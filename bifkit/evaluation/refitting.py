@@ -95,7 +95,7 @@ def refits(train, X, y=None, *, n=10, explainer=None, explain=None, how="bootstr
         _claim(Path(folder), {"data": [_digest(v) for v in (X, y, explain)], "train": _text(train),
                               "explainer": _text(explainer), "settings": settings, "seed": seed,
                               "rows": [how, {"split": share, "parts": n}.get(how)]})
-    found = {i: Posterior.load(file) for i, file in enumerate(files) if file is not None and file.exists()}
+    found = {i: _stored(file) for i, file in enumerate(files) if file is not None and file.exists()}
     jobs = [joblib.delayed(_refit)(i, n, train, X, y, explainer, explain, how, share, seed, settings, files[i])
             for i in range(n) if i not in found]
     with tqdm(total=n, initial=len(found), desc="refits", unit="refit", leave=False, file=sys.stderr,
@@ -103,7 +103,20 @@ def refits(train, X, y=None, *, n=10, explainer=None, explain=None, how="bootstr
         for i, posterior in joblib.Parallel(n_jobs=workers, return_as="generator_unordered")(jobs):
             found[i] = posterior
             bar.update()
+    for i in range(n):
+        if found[i].feature_names != found[0].feature_names or found[i].alpha.shape != found[0].alpha.shape:
+            where = "" if folder is None else f" ({files[i].name} in folder {Path(folder).name!r})"
+            raise ValueError(f"refit {i}{where} is not over the features, or the rows, of refit 0: the explainer must "
+                             "name the same ones each time; a file of another explanation must be deleted")
     return [found[i] for i in range(n)]
+
+
+def _stored(file):
+    """The posterior of a finished refit."""
+    try:
+        return Posterior.load(file)
+    except ValueError as error:  # BadFile is one
+        raise ValueError(f"{error}: delete it, and refits makes it again") from error
 
 
 def _refit(i, n, train, X, y, explainer, explain, how, share, seed, settings, file):
@@ -189,8 +202,10 @@ def _claim(folder, job):
     """Make a folder this job's, or refuse one that is another's."""
     job = json.loads(json.dumps(job, default=lambda v: np.asarray(v).tolist() if hasattr(v, "__array__") else repr(v)))
     note = folder / NOTE
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"folder={folder.name!r} is a file: give the name of a folder, new or of the same job")
     if not note.exists():
-        if folder.exists() and any(folder.iterdir()):
+        if folder.exists() and any(not f.name.endswith(".tmp") for f in folder.iterdir()):  # .tmp: of a killed call
             raise ValueError(f"folder {folder.name!r} holds other files and no {NOTE}: give a new or an empty one")
         folder.mkdir(parents=True, exist_ok=True)
         return storage.write_bytes(json.dumps(job, indent=1).encode(), note)
