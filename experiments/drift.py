@@ -5,24 +5,25 @@ One grid, four parts; every run is of seeds 100 and up.
 ``calls``
     False alarms. A run is one call of ``bifkit.refits`` as a user makes it: ten bootstraps of one data set (Syn2, or
     8000 rows of Adult), a newly trained g each, explained by the default GlobalBIF. Any two calls are two sides of ten
-    refits between which nothing differs.
+    refits between which nothing differs. As a warning, also calls of which each has a tenth of Adult to itself
+    (``Adult, own rows``): bootstraps of two samples from one population.
 ``levels``
     Power. A run is one seed of the privacy study (sigma 0 and 8.4) or of the fairness study (the pre-trained state and
     57 %), on Adult: the alphas of the reference and of the level, models and explainers as these studies have them.
-``windows``
-    Drift, as a user meets it. Adult's rows are dealt at random into two windows, *before* and *after*, and something
-    happens to the second (``CHANGES``). A run is one window: ten refits, each with a tenth of its rows to itself
-    (``how="parts"``), so that refits are independent draws of the population and not of the window; or, as a warning,
-    ten bootstraps of the whole window (``..., bootstraps``). ``alphas`` are those of GlobalBIF (500 steps, half the
-    default, for time); ``sizes`` the mean |integrated gradients| of the same g, for the same test with another
-    explainer.
+``parts``
+    Drift, as a user meets it. Adult's rows are dealt at random into twenty parts, and one refit is made of each, as
+    ``refits(..., how="parts")`` does: once of the rows as they are, once after each of ``CHANGES``. Ten parts are then
+    *before* and the ten others, changed or not, *after*; whoever is in one is not in the other. ``alphas`` are those of
+    GlobalBIF (500 steps, half the default, for time), ``sizes`` the mean |integrated gradients| of the same g, for the
+    same test with another explainer.
 ``rivals``
-    The same windows judged without refits, by one g trained before and one after. A classifier two-sample test on SHAP
-    values (DeepExplainer, 600 held-out rows of each window; gradient-boosted trees learn from half of them to tell the
-    windows apart, and the p-value is the binomial one of their accuracy on the other half): with the old g on both
-    windows (``p_shap_kept``), and with each window's own g (``p_shap_new``). Population stability index over ten
-    quantile bins of each column, the largest (``psi``), with a permutation test of rows (``p_psi``); and of the scores
-    of the old g on both windows (``psi_scores_kept``), or of each window's own (``psi_scores_new``).
+    The same rows in two windows of half of Adult each, judged without refits, by one g trained before and one after. A
+    classifier two-sample test on SHAP values (DeepExplainer, 400 held-out rows of each window; gradient-boosted trees
+    learn from half of them to tell the windows apart, and the p-value is the binomial one of their accuracy on the
+    other half): with the old g on both windows (``p_shap_kept``), and with each window's own g (``p_shap_new``).
+    Population stability index over ten quantile bins of each column, the largest (``psi``), with a permutation test of
+    rows (``p_psi``); and of the scores of the old g on both windows (``psi_scores_kept``), or of each window's own
+    (``psi_scores_new``).
 """
 
 import functools
@@ -42,34 +43,34 @@ from experiments.models.fairness import adversarial_train
 from experiments.rivals import attribution
 
 REFITS = 10  # on a side
-CALLS, LEVELS, REPEATS, BOOTSTRAPPED = 10, 24, 10, 6  # calls of refits per set, seeds per level, pairs of windows
+CALLS, OWN, LEVELS, DIVISIONS, REPEATS = 10, 6, 20, 2, 8  # calls of refits, seeds per level, dealings, windows
 NOISE, FAIR = 8.4, 57
 CHANGES = {"nothing": "the same population, other rows",
            "age mixed up": "half of the rows have somebody else's age: a broken join",
            "age missing": "in three rows of ten the age is missing and set to its mean",
            "labels shifted": "every second person who earns more is gone: 14 % instead of 24 %",
            "model swapped": "the new g does not see marital-status; relationship stands in for it"}
-STEPS, EXPLAINED, BACKGROUND, PERMUTATIONS = 500, 600, 20, 199
+STEPS, EXPLAINED, BACKGROUND, PERMUTATIONS = 500, 400, 20, 199
 
 
 def grid(profile="paper"):
     """The runs; at smoke size a few of each part, with few rows and steps (``small``).
 
-    >>> {part: sum(r["part"] == part for r in grid()) for part in ("calls", "levels", "windows", "rivals")}
-    {'calls': 20, 'levels': 48, 'windows': 72, 'rivals': 50}
+    >>> {part: sum(r["part"] == part for r in grid()) for part in ("calls", "levels", "parts", "rivals")}
+    {'calls': 26, 'levels': 40, 'parts': 10, 'rivals': 40}
     """
     small = profile == "smoke"
-    calls, levels, repeats, boots = (3, 0, 2, 0) if small else (CALLS, LEVELS, REPEATS, BOOTSTRAPPED)
-    what = [("calls", ["Syn2"] if small else ["Syn2", "Adult"], calls), ("levels", ["private", "fair"], levels),
-            ("windows", ["before", *CHANGES], repeats), ("rivals", list(CHANGES), repeats),
-            ("windows", ["before, bootstraps", "nothing, bootstraps"], boots)]
+    calls, own, levels, divisions, repeats = (3, 0, 0, 1, 2) if small else (CALLS, OWN, LEVELS, DIVISIONS, REPEATS)
+    what = [("calls", ["Syn2"] if small else ["Syn2", "Adult"], calls), ("calls", ["Adult, own rows"], own),
+            ("levels", ["private", "fair"], levels), ("parts", list(CHANGES), divisions),
+            ("rivals", list(CHANGES), repeats)]
     return [{"part": part, "what": w, "seed": 100 + i, "small": small}
             for part, names, number in what for i in range(number) for w in names]
 
 
 def run(*, part, what, seed, small=False) -> dict:
     """One run of a part: see the top of this file."""
-    return {"calls": call, "levels": level, "windows": window, "rivals": rivals}[part](what, seed, small)
+    return {"calls": call, "levels": level, "parts": parts, "rivals": rivals}[part](what, seed, small)
 
 
 def quick_g(X, y, seed, *, epochs=5, unseen=()):
@@ -85,11 +86,20 @@ def quick_g(X, y, seed, *, epochs=5, unseen=()):
 
 def call(dataset, seed, small):
     """One call of ``refits``: its alphas (n, D)."""
-    data = load_adult(100) if dataset == "Adult" else make_synthetic(dataset, 100, rows=600 if small else 5000)
-    X, y = data.X_train[:8000], data.y_train[:8000]
+    if dataset == "Adult, own rows":
+        X, y = (v[seed % 10::10] for v in adult())  # seeds 100 to 109: ten samples that share no row
+    else:
+        data = load_adult(100) if dataset == "Adult" else make_synthetic(dataset, 100, rows=600 if small else 5000)
+        X, y = data.X_train[:8000], data.y_train[:8000]
     size = {"n": 4, "min_steps": 20, "epochs": 1} if small else {"n": REFITS}
-    recipe = functools.partial(quick_g, epochs=5 if dataset == "Adult" else 20)
+    recipe = functools.partial(quick_g, epochs=20 if dataset == "Syn2" else 5)
     return {"alphas": _alphas(refits(recipe, X, y, seed=seed, progress=False, **size))}
+
+
+def adult():
+    """All rows of Adult in the random order of one split: (X, y)."""
+    data = load_adult(0)
+    return np.concatenate([data.X_train, data.X_test]), np.concatenate([data.y_train, data.y_test])
 
 
 def level(which, seed, small):
@@ -112,23 +122,25 @@ def level(which, seed, small):
     return {"alphas": _alphas(found), "reached": reached}
 
 
-def windows(change, seed, small=False):
-    """(X, y) before and after a change."""
-    data = load_adult(0)
-    X, y = np.concatenate([data.X_train, data.X_test]), np.concatenate([data.y_train, data.y_test])
-    order = np.random.default_rng(derive("drift", seed, "windows")).permutation(len(X))
-    before, after = (order[:400], order[400:800]) if small else np.array_split(order, 2)
-    rng, new, labels = np.random.default_rng(derive("drift", seed, change)), X[after], y[after]
-    age = FEATURES.index("age")
+def changed(X, y, change, rng):
+    """(X, y) after a change; the rows given stay as they are."""
+    X, age = X.copy(), FEATURES.index("age")
     if change == "age mixed up":
-        rows = np.flatnonzero(rng.random(len(new)) < 0.5)
-        new[rows, age] = new[rng.permutation(rows), age]
+        rows = np.flatnonzero(rng.random(len(X)) < 0.5)
+        X[rows, age] = X[rng.permutation(rows), age]
     elif change == "age missing":
-        new[rng.random(len(new)) < 0.3, age] = X[before, age].mean()
+        X[rng.random(len(X)) < 0.3, age] = 0  # columns are standardised: the mean
     elif change == "labels shifted":
-        keep = (labels == 0) | (rng.random(len(labels)) < 0.5)
-        new, labels = new[keep], labels[keep]
-    return (X[before], y[before]), (new, labels)
+        keep = (y == 0) | (rng.random(len(y)) < 0.5)
+        X, y = X[keep], y[keep]
+    return X, y
+
+
+def dealt(number, seed, small=False):
+    """Adult's rows dealt at random into a number of parts: [(X, y), ...]; small: forty rows each."""
+    X, y = adult()
+    order = np.random.default_rng(derive("drift", seed, "rows")).permutation(len(X))
+    return [(X[rows], y[rows]) for rows in np.array_split(order[:40 * number] if small else order, number)]
 
 
 def _recipe(change):
@@ -137,13 +149,13 @@ def _recipe(change):
     return functools.partial(quick_g, unseen=unseen)
 
 
-def window(name, seed, small):
-    """Ten refits of one window, each with rows of its own: alphas, and mean |integrated gradients| of the same g."""
-    change, _, bootstraps = name.partition(", ")
-    X, y = windows("nothing" if change == "before" else change, seed, small)[change != "before"]
-    found = refits(_recipe(change), X, y, n=4 if small else REFITS, how="bootstrap" if bootstraps else "parts",
-                   explainer=_both, seed=derive("drift", seed, name) % 2**31, progress=False,
-                   steps=20 if small else STEPS)
+def parts(change, seed, small):
+    """One refit of each of twenty parts after a change: alphas, and mean |integrated gradients| of the same g."""
+    found = []
+    for i, rows in enumerate(dealt(8 if small else 2 * REFITS, seed, small)):
+        number = derive("drift", seed, change, i) % 2**31
+        X, y = changed(*rows, change, np.random.default_rng(number))
+        found.append(_both(_recipe(change)(X, y, number), X, y, number, 20 if small else STEPS))
     return {"alphas": _alphas(found), "sizes": [p.settings["sizes"] for p in found]}
 
 
@@ -156,7 +168,8 @@ def _both(g, X, y, seed, steps):
 
 def rivals(change, seed, small):
     """One g before, one after: p-values of the two-sample tests on SHAP values, PSI, and both g's accuracy."""
-    before, after = windows(change, seed, small)
+    before, after = dealt(4 if small else 2, seed)[:2]
+    after = changed(*after, change, np.random.default_rng(derive("drift", seed, change)))
     k, names = (60 if small else EXPLAINED), ("old", "new")
     g = {name: recipe(X[k:], y[k:], derive("drift", seed, change, name) % 2**31) for name, recipe, (X, y) in
          zip(names, (quick_g, _recipe(change)), (before, after), strict=True)}
