@@ -18,7 +18,7 @@ from experiments.drift import CHANGES
 from experiments.runner.rows import finished
 
 DRAWS = 200
-PARTS = "compare, ten parts"
+PARTS = "compare, ten refits each"
 METHODS = {  # name: (where its p-values or values are, the column, an alarm)
     f"{PARTS}: distance": ("compare", "distance", lambda p: p < 0.05),
     f"{PARTS}: a feature": ("compare", "feature", lambda p: p < 0.05),
@@ -66,17 +66,19 @@ def false_alarms(frame, seed=0) -> pd.DataFrame:
     *Any two calls*: every pair of calls is compared, so a call serves several times. *No call twice*: each serves once,
     so that comparisons are independent. *Drawn from all refits*: 200 random draws of two times ten refits of the pool;
     given the pool, a random draw is what the test itself permutes, so this rate is 5 % by construction whatever the
-    refits are, and checks the arithmetic alone.
+    refits are, and checks the arithmetic alone. ``Adult, own rows`` is the warning: its calls bootstrap samples that
+    share no row, and *any two calls* differ by their samples.
     """
     rows = []
-    for dataset in ("Syn2", "Adult"):
+    for dataset in ("Syn2", "Adult", "Adult, own rows"):
         calls = list(sides(frame, "calls", dataset).values())
         pool, rng = [p for call in calls for p in call], np.random.default_rng(seed)
         n = len(calls[0]) if calls else 0
         drawn = [rng.permutation(len(pool))[:2 * n] for _ in range(DRAWS)] if len(calls) > 1 else []
         ways = {"any two calls": list(itertools.combinations(calls, 2)),
-                "no call twice": list(zip(calls[::2], calls[1::2], strict=False)),
-                "drawn from all refits": [([pool[i] for i in d[:n]], [pool[i] for i in d[n:]]) for d in drawn]}
+                "no call twice": list(zip(calls[::2], calls[1::2], strict=False))}
+        if dataset != "Adult, own rows":
+            ways["drawn from all refits"] = [([pool[i] for i in d[:n]], [pool[i] for i in d[n:]]) for d in drawn]
         for way, pairs in ways.items():
             p = np.array([p_values(a, b) for a, b in pairs]).reshape(-1, 2)
             if len(p):
@@ -114,41 +116,47 @@ def power(frame, numbers=(5, 10), seed=0) -> pd.DataFrame:
         ["level", "seeds", "refits"])
 
 
-def compared(frame) -> pd.DataFrame:
-    """p-values of ``compare`` for each pair of windows: columns change, seed, distance, feature, and of the sizes."""
+def compared(frame, seed=0) -> pd.DataFrame:
+    """p-values of ``compare``, ten parts before against the ten others after a change, 200 draws of which are which.
+
+    Columns change, seed, distance, feature, and the same of the sizes. Draws share the refits of a dealing: under
+    ``nothing`` the rate of alarms is 5 % by construction, as the parts were dealt at random.
+    """
     rows = []
-    for change in (*CHANGES, "nothing, bootstraps"):
-        start = "before, bootstraps" if "bootstraps" in change else "before"
-        before, after = ({c: sides(frame, "windows", w, c) for c in ("alphas", "sizes")} for w in (start, change))
-        for seed in sorted(set(before["alphas"]) & set(after["alphas"])):
-            p = {c: p_values(before[c][seed], after[c][seed], draws=9999) for c in before}
-            rows.append({"change": change, "seed": seed, "distance": p["alphas"][0], "feature": p["alphas"][1],
+    pools = {c: {change: sides(frame, "parts", change, c) for change in CHANGES} for c in ("alphas", "sizes")}
+    for change, dealings in pools["alphas"].items():
+        rng = np.random.default_rng(seed)
+        for draw in range(DRAWS if dealings else 0):
+            dealing = list(dealings)[draw % len(dealings)]
+            order = rng.permutation(len(dealings[dealing]))
+            before, after = np.array_split(order, 2)
+            p = {c: p_values([pool["nothing"][dealing][i] for i in before], [pool[change][dealing][i] for i in after])
+                 for c, pool in pools.items()}
+            rows.append({"change": change, "seed": draw, "distance": p["alphas"][0], "feature": p["alphas"][1],
                          "distance of sizes": p["sizes"][0], "feature of sizes": p["sizes"][1]})
     names = ["distance", "feature", "distance of sizes", "feature of sizes"]
     return pd.DataFrame(rows, columns=["change", "seed", *names])
 
 
 def alarms(frame) -> pd.DataFrame:
-    """One row per method, change and pair of windows: was there an alarm?"""
+    """One row per method, change and draw, or pair of windows: was there an alarm?"""
     judged = finished(frame)
     judged = judged[judged["part"] == "rivals"].rename(columns={"what": "change"})
     tables = {"compare": compared(frame), "rivals": judged}
     rows = [{"method": method, "change": change, "seed": seed, "alarm": bool(alarm(value))}
             for method, (table, column, alarm) in METHODS.items() if column in tables[table]
-            for change, seed, value in zip(*(tables[table][c] for c in ("change", "seed", column)), strict=True)
-            if change in CHANGES]
-    trap = tables["compare"][tables["compare"]["change"] == "nothing, bootstraps"]
-    rows += [{"method": "compare, ten bootstraps of each window: distance", "change": "nothing", "seed": seed,
-              "alarm": p < 0.05} for seed, p in zip(trap["seed"], trap["distance"], strict=True)]
+            for change, seed, value in zip(*(tables[table][c] for c in ("change", "seed", column)), strict=True)]
     return pd.DataFrame(rows, columns=["method", "change", "seed", "alarm"])
 
 
-def drift_table(frame) -> pd.DataFrame:
-    """Alarms in percent of pairs of windows, one row per method, one column per change; ``nothing``: false alarms."""
-    found = alarms(frame)
+def drift_table(found) -> pd.DataFrame:
+    """Of ``alarms``: how many percent of comparisons raise one, by method and change; ``nothing``: false alarms."""
     table = (100 * found.groupby(["method", "change"], sort=False)["alarm"].mean()).unstack()
-    table = table.reindex(index=list(dict.fromkeys(found["method"])), columns=[c for c in CHANGES if c in table])
-    return table.map(lambda v: "" if np.isnan(v) else f"{v:.0f}")
+    counts = found.groupby("method", sort=False)["seed"].nunique()
+    table = table.reindex(index=list(counts.index), columns=[c for c in CHANGES if c in table])
+    table = table.map(lambda v: "" if np.isnan(v) else f"{v:.0f}")
+    table.insert(0, "comparisons", counts)
+    return table
 
 
 def accuracies(frame) -> pd.DataFrame:
@@ -163,25 +171,23 @@ def accuracies(frame) -> pd.DataFrame:
     return (100 * table).reindex([c for c in CHANGES if c in table.index]).round(1)
 
 
-def figure(frame):
-    """Each method's share of alarms with its 95 % interval, one panel per change; returns the Figure."""
-    found = alarms(frame)
+def figure(found):
+    """Of ``alarms``: each method's share, one panel per change; a 95 % interval where comparisons share no refit."""
     methods = list(dict.fromkeys(found["method"]))
     changes = [c for c in CHANGES if (found["change"] == c).any()]
-    picture, panels = plt.subplots(1, max(len(changes), 1), figsize=(12, 0.34 * len(methods) + 1.2), sharey=True,
+    picture, panels = plt.subplots(1, max(len(changes), 1), figsize=(12, 0.32 * len(methods) + 1.2), sharey=True,
                                    layout="constrained", squeeze=False)
     for ax, change in zip(panels[0], changes, strict=False):
         for y, method in enumerate(methods):
             part = found[(found["change"] == change) & (found["method"] == method)]["alarm"]
-            if not len(part):
-                continue
-            low, high = binomtest(int(part.sum()), len(part)).proportion_ci(method="exact")
             color = BLUE if method.startswith("compare") else ORANGE if "SHAP" in method else \
                 GREEN if "PSI" in method else GREY
-            ax.plot([100 * low, 100 * high], [y, y], color=color, lw=1.5, alpha=0.6)
+            if METHODS[method][0] == "rivals":
+                ends = binomtest(int(part.sum()), len(part)).proportion_ci(method="exact")
+                ax.plot(100 * np.array(ends), [y, y], color=color, lw=1.5, alpha=0.5, clip_on=False)
             ax.plot(100 * part.mean(), y, "o", color=color, ms=6, clip_on=False)
         ax.axvline(5, color="0.4", lw=0.8, ls=":")
-        ax.set(xlim=(-3, 103), xticks=[5, 50, 100], title=change, xlabel="alarms in %")
+        ax.set(xlim=(-4, 104), xticks=[5, 50, 100], title=change, xlabel="alarms in %")
         ax.grid(axis="x", alpha=0.3)
     panels[0, 0].set_yticks(range(len(methods)), methods)
     panels[0, 0].invert_yaxis()

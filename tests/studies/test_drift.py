@@ -49,26 +49,35 @@ def test_tests_of_the_rivals_keep_their_level_and_find_a_shift():
     assert drift.told_apart(rng.normal(size=(400, 3)), shifted, rng) < 1e-4
 
 
-# windows
+# rows
 
-def test_windows_are_disjoint_and_changes_do_what_they_say(people):
+def test_parts_share_no_row_and_changes_do_what_they_say(people):
     X, y = people
-    (before, old), (after, labels) = drift.windows("nothing", 100)
-    both = np.concatenate([before, after])
-    assert len(before) == len(after) == 1000 and np.array_equal(np.sort(both[:, 1]), np.sort(X[:, 1]))
-    assert labels.mean() == pytest.approx(y.mean(), abs=0.05)
+    dealt = drift.dealt(20, 100)
+    assert [len(part) for part, _ in dealt] == [100] * 20
+    assert np.array_equal(np.sort(np.concatenate([part[:, 1] for part, _ in dealt])), np.sort(X[:, 1]))
+    assert not np.array_equal(drift.dealt(20, 101)[0][0], dealt[0][0])
+    kept = X.copy()
     for change in ("age mixed up", "age missing"):
-        (same, _), (new, unchanged) = drift.windows(change, 100)
-        moved = new[:, 0] != after[:, 0]
-        assert np.array_equal(same, before) and np.array_equal(unchanged, labels)
-        assert np.array_equal(new[:, 1:], after[:, 1:])
+        new, labels = drift.changed(X, y, change, np.random.default_rng(0))
+        moved = new[:, 0] != X[:, 0]
+        assert labels is y and np.array_equal(new[:, 1:], X[:, 1:]) and np.array_equal(X, kept)
         if change == "age mixed up":  # the ages are the same, their owners are not
-            assert np.array_equal(np.sort(new[:, 0]), np.sort(after[:, 0])) and 0.4 < moved.mean() < 0.6
+            assert np.array_equal(np.sort(new[:, 0]), np.sort(X[:, 0])) and 0.4 < moved.mean() < 0.6
         else:
-            assert 0.2 < moved.mean() < 0.4 and np.unique(new[moved, 0]) == pytest.approx(before[:, 0].mean())
-    (_, _), (new, fewer) = drift.windows("labels shifted", 100)
-    assert (fewer == 0).sum() == (labels == 0).sum() and 0.35 < (fewer == 1).sum() / (labels == 1).sum() < 0.65
-    assert np.array_equal(drift.windows("model swapped", 100)[1][0], after)  # the rows stay, the training changes
+            assert 0.25 < moved.mean() < 0.35 and (new[moved, 0] == 0).all()
+    new, fewer = drift.changed(X, y, "labels shifted", np.random.default_rng(0))
+    assert (fewer == 0).sum() == (y == 0).sum() and 0.4 < (fewer == 1).sum() / (y == 1).sum() < 0.6
+    for change in ("nothing", "model swapped"):  # the rows stay, the training may change
+        assert np.array_equal(drift.changed(X, y, change, np.random.default_rng(0))[0], X)
+
+
+def test_calls_with_rows_of_their_own_share_none(people, monkeypatch):
+    seen = []
+    monkeypatch.setattr(drift, "refits", lambda recipe, X, y, **_: seen.append(X) or [])
+    for seed in range(100, 110):
+        drift.call("Adult, own rows", seed, False)
+    assert np.array_equal(np.sort(np.concatenate(seen)[:, 1]), np.sort(people[0][:, 1]))
 
 
 def test_an_unseen_column_has_no_weight():
@@ -84,12 +93,12 @@ def test_an_unseen_column_has_no_weight():
 
 def test_every_part_runs_at_toy_size(people):
     for row in [r for r in drift.grid("smoke") if r["seed"] == 100 and r["what"] in
-                ("Syn2", "before", "model swapped")]:
+                ("Syn2", "nothing", "model swapped")]:
         found = drift.run(**row)
         if row["part"] == "rivals":
             assert 0 <= found["p_shap_kept"] <= 1 and found["psi"] < 0.5 and 0.5 < found["accuracy_new"] <= 1
         else:
-            assert np.shape(found["alphas"]) == (4, 11 if row["what"] == "Syn2" else 14)
+            assert np.shape(found["alphas"]) == ((4, 11) if row["part"] == "calls" else (8, 14))
     whole = drift.grid()
     assert len({json.dumps(r) for r in whole}) == len(whole) and min(r["seed"] for r in whole) == 100
 
@@ -107,11 +116,9 @@ def made_up(shift=0.0, seeds=22, calls=4):
             for d in ("Syn2", "Adult") for i in range(calls)]
     rows += [{"part": "levels", "what": w, "seed": 100 + i, "alphas": json.dumps(
         [json.loads(refits(1, m))[0] for m in (0, shift)])} for w in ("private", "fair") for i in range(seeds)]
+    rows += [{"part": "parts", "what": w, "seed": 100 + i, "alphas": refits(20, 0 if w == "nothing" else shift),
+              "sizes": refits(20, 0)} for i in range(2) for w in drift.CHANGES]
     for i in range(3):
-        for w in ("before", *drift.CHANGES, "before, bootstraps", "nothing, bootstraps"):
-            move = 0 if w.startswith(("before", "nothing")) else shift
-            rows.append({"part": "windows", "what": w, "seed": 100 + i, "alphas": refits(10, move),
-                         "sizes": refits(10, 0)})
         rows += [{"part": "rivals", "what": w, "seed": 100 + i, "p_shap_kept": 0.5, "p_shap_new": 0.001, "psi": 0.3,
                   "p_psi": 0.01, "psi_scores_kept": 0.1, "psi_scores_new": 0.1, "accuracy_old": 0.8,
                   "accuracy_new": 0.8 + 0.01 * i} for w in drift.CHANGES]
@@ -123,14 +130,18 @@ def test_tables_of_a_clear_change():
     found = drift_report.power(frame, numbers=(10,))
     assert found.index.get_level_values("refits").tolist() == ["10 and 10", "10 and 10, paired"] * 2
     assert found["distance"].str.startswith("200 of 200: 100 %").all()
-    table = drift_report.drift_table(frame)
-    assert (table.loc["compare, ten parts: distance", list(drift.CHANGES)[1:]] == "100").all()
-    assert (table.loc["two-sample test on SHAP values, each its g"] == "100").all()
-    assert (table.loc["PSI of the scores above .2, old g"] == "0").all()
-    assert table.loc["compare, ten bootstraps of each window: distance"].tolist()[1:] == [""] * 4
+    alarms = drift_report.alarms(frame)
+    table = drift_report.drift_table(alarms)
+    changes = list(drift.CHANGES)
+    assert (table.loc["compare, ten refits each: distance", changes[1:]] == "100").all()
+    assert int(table.loc["compare, ten refits each: distance", "nothing"]) < 15
+    assert (table.loc["the same on integrated gradients: distance", changes].astype(int) < 15).all()
+    assert (table.loc["two-sample test on SHAP values, each its g", changes] == "100").all()
+    assert (table.loc["PSI of the scores above .2, old g", changes] == "0").all()
+    assert table["comparisons"].tolist() == [200] * 4 + [3] * 6
     assert drift_report.accuracies(frame).loc["nothing"].tolist() == [80.0, 81.0, 0.6]
-    axes = drift_report.figure(frame).axes
-    assert [ax.get_title() for ax in axes] == list(drift.CHANGES) and len(axes[0].get_yticklabels()) == 11
+    axes = drift_report.figure(alarms).axes
+    assert [ax.get_title() for ax in axes] == changes and len(axes[0].get_yticklabels()) == 10
 
 
 def test_tables_of_no_change():
@@ -142,7 +153,8 @@ def test_tables_of_no_change():
 
 def test_absent_data_break_nothing():
     frame = pd.DataFrame(drift.grid()).assign(error="not run: no network")
-    for table in (drift_report.false_alarms, drift_report.power, drift_report.compared, drift_report.alarms,
-                  drift_report.drift_table, drift_report.accuracies):
-        assert table(frame).empty
-    drift_report.figure(frame)
+    alarms = drift_report.alarms(frame)
+    for table in (drift_report.false_alarms(frame), drift_report.power(frame), drift_report.compared(frame), alarms,
+                  drift_report.drift_table(alarms), drift_report.accuracies(frame)):
+        assert table.empty
+    drift_report.figure(alarms)
