@@ -160,6 +160,8 @@ def compare(a, b, *, paired=False, k=1, prob=0.95, draws=9999, resamples=2000, s
     if paired and (first or len(sides[0]) != len(sides[1])):
         raise ValueError("paired=True needs lists of equal length, refit i of a made like refit i of b; got "
                          f"{len(sides[0])} and {len(sides[1])} posteriors")
+    if not (first or paired or a is b):
+        _warn_common(*sides)
     for name, value in (("draws", draws), ("resamples", resamples)):
         if not (isinstance(value, int | np.integer) and value >= 1):
             raise ValueError(f"{name} must be a whole number of at least 1; got {value!r}")
@@ -269,6 +271,13 @@ def _side(side, name):
         warn(f"{name} holds the same posterior more than once: refits need a newly trained g each, else the p-value "
              "means nothing")
     return side
+
+
+def _warn_common(a, b):
+    """Warn where the sides share refits."""
+    if common := len({p.alpha.tobytes() for p in a} & {p.alpha.tobytes() for p in b}):
+        warn(f"a and b have {common} posteriors in common, as two calls of refits with one seed do: the p-value takes "
+             "them for independent; give one call another seed=")
 
 
 def _alphas(a, b):

@@ -25,9 +25,10 @@ def refits(train, X, y=None, *, n=10, explainer=None, explain=None, how="bootstr
            folder=None, progress=None, **settings) -> list[Posterior]:
     """Train and explain ``n`` times: the list of posteriors that ``calibrated`` and ``compare`` take.
 
-    Refit number i depends on ``seed`` and i alone, not on n or on the number of workers (each refit has one thread of
-    torch): two calls with the same seed, one for each of two ways to train, give refits that are paired. Random
-    generators of torch, numpy and Python start from that seed inside ``train`` and are afterwards as they were.
+    Refit number i depends on ``seed`` and i alone, not on n (but for "parts") or on the number of workers (each refit
+    has one thread of torch): two calls with the same seed, one for each of two ways to train, give refits that are
+    paired. Random generators of torch, numpy and Python start from that seed inside ``train`` and are afterwards as
+    they were.
 
     >>> from torch import nn
     >>> def train(X, y, seed):  # an exact linear classifier; yours trains a network
@@ -55,8 +56,10 @@ def refits(train, X, y=None, *, n=10, explainer=None, explain=None, how="bootstr
     explain : DataFrame, array or tensor, optional
         For LocalBIF: the rows to explain, the same ones with every refit.
     how : str, default "bootstrap"
-        Rows of a refit: "bootstrap" (as many, drawn with replacement), "split" (a random part, without) or "same"
-        (all; then only the training and the fit are done again).
+        Rows of a refit: "bootstrap" (as many, drawn with replacement), "split" (a random part, without), "same"
+        (all; then only the training and the fit are done again) or "parts" (the rows are divided among the n refits:
+        no two share one). Bootstraps of X speak of X itself; to ask whether two data sets, such as those of two months,
+        are of one population, take parts.
     share : float, default 0.5
         The part that "split" takes.
     seed : int, default 0
@@ -64,7 +67,8 @@ def refits(train, X, y=None, *, n=10, explainer=None, explain=None, how="bootstr
     workers : int, default 1
         Refits at a time, each in a process of its own; -1 for one per core.
     folder : str or Path, optional
-        Finished refits are saved here and found again by the next call with the same job, also with a larger n.
+        Finished refits are saved here and found again by the next call with the same job, also with a larger n (but
+        for "parts").
         A folder of another job (data, settings, seed, text of ``train``) is refused. What ``train`` reads from
         elsewhere is not seen: take another folder when that changes.
     progress : bool, optional
@@ -90,23 +94,37 @@ def refits(train, X, y=None, *, n=10, explainer=None, explain=None, how="bootstr
     if folder is not None:
         _claim(Path(folder), {"data": [_digest(v) for v in (X, y, explain)], "train": _text(train),
                               "explainer": _text(explainer), "settings": settings, "seed": seed,
-                              "rows": [how, share if how == "split" else None]})
-    found = {i: Posterior.load(file) for i, file in enumerate(files) if file is not None and file.exists()}
-    jobs = [joblib.delayed(_refit)(i, train, X, y, explainer, explain, how, share, seed, settings, files[i])
+                              "rows": [how, {"split": share, "parts": n}.get(how)]})
+    found = {i: _stored(file) for i, file in enumerate(files) if file is not None and file.exists()}
+    jobs = [joblib.delayed(_refit)(i, n, train, X, y, explainer, explain, how, share, seed, settings, files[i])
             for i in range(n) if i not in found]
     with tqdm(total=n, initial=len(found), desc="refits", unit="refit", leave=False, file=sys.stderr,
               disable=None if progress is None else not progress) as bar:
         for i, posterior in joblib.Parallel(n_jobs=workers, return_as="generator_unordered")(jobs):
             found[i] = posterior
             bar.update()
+    for i in range(n):
+        if found[i].feature_names != found[0].feature_names or found[i].alpha.shape != found[0].alpha.shape:
+            where = "" if folder is None else f" ({files[i].name} in folder {Path(folder).name!r})"
+            raise ValueError(f"refit {i}{where} is not over the features, or the rows, of refit 0: the explainer must "
+                             "name the same ones each time; a file of another explanation must be deleted")
     return [found[i] for i in range(n)]
 
 
-def _refit(i, train, X, y, explainer, explain, how, share, seed, settings, file):
+def _stored(file):
+    """The posterior of a finished refit."""
+    try:
+        return Posterior.load(file)
+    except ValueError as error:  # BadFile is one
+        raise ValueError(f"{error}: delete it, and refits makes it again") from error
+
+
+def _refit(i, n, train, X, y, explainer, explain, how, share, seed, settings, file):
     """(i, posterior) of one refit, saved when done."""
-    N, rng = len(X), np.random.default_rng(derive_seed("refits", "rows", seed, i))
+    N, rng = len(X), np.random.default_rng(derive_seed("refits", "rows", seed, *([] if how == "parts" else [i])))
     rows = {"bootstrap": lambda: np.sort(rng.integers(N, size=N)), "same": lambda: np.arange(N),
-            "split": lambda: np.sort(rng.permutation(N)[:max(round(share * N), 1)])}[how]()
+            "split": lambda: np.sort(rng.permutation(N)[:max(round(share * N), 1)]),
+            "parts": lambda: np.sort(rng.permutation(N)[i::n])}[how]()  # one permutation for all
     X, y, number = _take(X, rows), _take(y, rows), derive_seed("refits", "train", seed, i) % 2**31
     step = "train"
     try:
@@ -168,12 +186,14 @@ def _check(train, X, y, n, how, share, seed, explainer, settings):
     for name, value in (("n", n), ("seed", seed)):
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < (name == "n"):
             raise ValueError(f"{name} must be a whole number of at least {int(name == 'n')}; got {value!r}")
-    if how not in ("bootstrap", "split", "same"):
-        raise ValueError(f"how must be 'bootstrap', 'split' or 'same'; got {how!r}")
+    if how not in ("bootstrap", "split", "same", "parts"):
+        raise ValueError(f"how must be 'bootstrap', 'split', 'same' or 'parts'; got {how!r}")
     if not 0 < share < 1:
         raise ValueError(f"share must lie strictly between 0 and 1; got {share!r}")
     if len(X) < 2 or y is not None and len(y) != len(X):
         raise ValueError(f"X has {len(X)} rows, y {'none' if y is None else len(y)}: give two or more, and as many")
+    if how == "parts" and len(X) < 2 * n:
+        raise ValueError(f"X has {len(X)} rows, too few to divide among {n} refits: two each are the least")
     if isinstance(explainer, type):
         explainer(None, **settings)  # refuses a setting that it does not have
 
@@ -182,8 +202,10 @@ def _claim(folder, job):
     """Make a folder this job's, or refuse one that is another's."""
     job = json.loads(json.dumps(job, default=lambda v: np.asarray(v).tolist() if hasattr(v, "__array__") else repr(v)))
     note = folder / NOTE
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"folder={folder.name!r} is a file: give the name of a folder, new or of the same job")
     if not note.exists():
-        if folder.exists() and any(folder.iterdir()):
+        if folder.exists() and any(not f.name.endswith(".tmp") for f in folder.iterdir()):  # .tmp: of a killed call
             raise ValueError(f"folder {folder.name!r} holds other files and no {NOTE}: give a new or an empty one")
         folder.mkdir(parents=True, exist_ok=True)
         return storage.write_bytes(json.dumps(job, indent=1).encode(), note)

@@ -85,6 +85,33 @@ def test_the_exact_p_value_is_scipys(n):
         assert found.features.loc[name, "p_value"] == pytest.approx(by_scipy(a, b, apart, "independent"))
 
 
+@pytest.mark.parametrize("n", [(4, 4), (2, 6)])
+def test_the_exact_p_value_is_that_of_brute_force_also_with_ties(n):
+    """Refits that take one of two values: most splits tie, and a tie counts as being as far apart."""
+    kinds = [Posterior([3.0, 2.0, 2.0, 1.0], NAMES), Posterior([2.0, 3.0, 1.0, 2.0], NAMES)]
+    pool = [kinds[i] for i in (0, 1, 0, 0, 1, 0, 1, 1)]
+    with pytest.warns(UserWarning, match="more than once"):
+        found = compare(pool[:n[0]], pool[n[0]:])
+    first = [sum(pool[i] is kinds[1] for i in chosen) for chosen in itertools.combinations(range(8), n[0])]
+    apart = [abs(k / n[0] - (4 - k) / n[1]) for k in first]  # shares of the second kind, which decide the distance
+    assert found.exact and found.splits == math.comb(8, n[0])
+    assert found.p_value == pytest.approx(np.mean([d >= apart[0] - 1e-12 for d in apart]))
+    assert np.allclose(found.features["p_value"], found.p_value)  # here every feature moves with the kind
+
+
+def test_ten_against_ten_agrees_with_all_184756_splits():
+    a, b = fits(10, 21), fits(10, 22, ALPHA + [0, 0, 6, 0])
+    means = np.array([p.mean for p in [*a, *b]])
+    chosen = np.fromiter(itertools.chain.from_iterable(itertools.combinations(range(20), 10)), int).reshape(-1, 10)
+    assert len(chosen) == math.comb(20, 10) == 184_756
+    first = means[chosen].mean(1)
+    second = (means.sum(0) - 10 * first) / 10
+    apart = np.abs(first - second).sum(1) / 2
+    exact = (apart >= tv(a, b) - 1e-12).mean()
+    found = compare(a, b, draws=4000)
+    assert 0.001 < exact < 0.5 and found.p_value == pytest.approx(exact, abs=5 * math.sqrt(exact / 4000) + 1 / 4000)
+
+
 def test_the_paired_p_value_is_scipys_and_brute_force():
     a, b = fits(6, 5), fits(6, 6, ALPHA[[0, 2, 1, 3]])
     found = compare(a, b, paired=True)
@@ -188,7 +215,8 @@ def test_local_refits_are_averaged_row_by_row(monkeypatch):
 
 def test_equal_lists_are_not_different():
     a = fits(5)
-    found = compare(a, list(a))
+    with pytest.warns(UserWarning, match="a and b have 5 posteriors in common"):
+        found = compare(a, list(a))
     assert found.total_variation == found.jensen_shannon == 0 and found.p_value == 1
     assert (found.features[["p_value", "p_adjusted"]] == 1).all(axis=None)
     assert compare(a, a, paired=True).p_value == 1
@@ -241,6 +269,16 @@ def test_one_posterior_many_times_is_no_list_of_refits():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         compare(fits(3, 1), fits(3, 2))
+
+
+def test_sides_that_share_refits_are_warned_about():
+    a = fits(5, 1)
+    with pytest.warns(UserWarning, match="a and b have 2 posteriors in common.*another seed="):
+        compare(a, [*a[:2], *fits(3, 2)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compare(a, [*a[:2], *fits(3, 2)], paired=True)  # pairs that training anew left alike are an answer
+        compare(a[0], a[0])
 
 
 def test_rows_that_were_only_numbered_fit_any_labels():

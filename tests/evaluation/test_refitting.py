@@ -1,6 +1,12 @@
 """Refits: the rows each gets, seeds, workers, the folder, and what is refused. Mostly with a g that costs nothing."""
 
 import random
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
 from functools import partial
 
 import numpy as np
@@ -59,6 +65,18 @@ def test_a_split_is_a_part_and_the_same_rows_are_the_same():
     assert part[0].settings["rows"] != part[1].settings["rows"]
     same = quick(n=3, how="same")
     assert all(p.settings["rows"] == rows for p in same) and len(np.unique(alphas(same), axis=0)) == 3
+
+
+def test_parts_are_disjoint_and_hold_every_row_once():
+    rows = sorted(X.astype(float).sum(1).tolist())
+    for n in (4, 7):
+        found = quick(n=n, how="parts")
+        drawn = [p.settings["rows"] for p in found]
+        assert sorted(r for part in drawn for r in part) == rows  # no row twice, none left out
+        assert {len(part) for part in drawn} <= {60 // n, 60 // n + 1}
+    assert quick(n=4, how="parts", seed=1)[0].settings["rows"] != quick(n=4, how="parts")[0].settings["rows"]
+    label = dict(zip(X.astype(float).sum(1).tolist(), Y.tolist(), strict=True))
+    assert all([label[r] for r in p.settings["rows"]] == p.settings["y"] for p in found)
 
 
 def test_a_refit_depends_on_the_seed_and_its_number_alone():
@@ -195,6 +213,75 @@ def test_a_folder_that_is_not_ours_is_refused(tmp_path):
             quick(n=1, folder=tmp_path / "mine")
 
 
+def test_a_folder_of_parts_knows_their_number(tmp_path):
+    quick(n=3, how="parts", folder=tmp_path / "mine")
+    with pytest.raises(ValueError, match="holds refits of another job .*rows"):
+        quick(n=4, how="parts", folder=tmp_path / "mine")
+
+
+def test_a_damaged_or_foreign_file_is_named(tmp_path):
+    folder = tmp_path / "mine"
+    first = quick(n=3, folder=folder)
+    file = folder / "refit_0001.bif"
+    for content in (file.read_bytes()[:50], b""):
+        file.write_bytes(content)
+        with pytest.raises(ValueError, match="refit_0001.bif is not a bifkit file.*delete it, and refits makes"):
+            quick(n=3, folder=folder)
+    file.unlink()
+    assert np.array_equal(alphas(quick(n=3, folder=folder)), alphas(first))
+    Posterior([1.0, 2.0], ["a", "b"]).save(file)
+    with pytest.raises(ValueError, match=r"refit 1 \(refit_0001.bif in folder 'mine'\) is not over the features"):
+        quick(n=3, folder=folder)
+    with pytest.raises(ValueError, match="folder='refit_0001.bif' is a file"):
+        quick(n=3, folder=file)
+
+
+KILLED = """
+    import sys, time
+    import numpy as np
+    from torch import nn
+    from bifkit import refits
+
+    X = np.random.default_rng(0).normal(size=(60, 3)).astype("float32")
+
+    def train(X, y, seed):
+        time.sleep(float(sys.argv[2]))
+        return nn.Linear(3, 2)
+
+    found = refits(train, X, n=4, folder=sys.argv[1], min_steps=2, epochs=1)
+    print([round(float(p.alpha.sum()), 9) for p in found])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
+def test_a_killed_call_is_gone_on_with(tmp_path):
+    """Killed in the middle of a refit: the finished ones stay, and the whole is that of an undisturbed call."""
+    script, folder = tmp_path / "killed.py", tmp_path / "mine"
+    script.write_text(textwrap.dedent(KILLED))
+    process = subprocess.Popen([sys.executable, script, folder, "3"])
+    until = time.monotonic() + 120
+    while not list(folder.glob("*.bif")) and time.monotonic() < until:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    done = sorted(f.name for f in folder.glob("*.bif"))
+    assert 1 <= len(done) < 4
+    before = (folder / done[0]).stat().st_mtime_ns
+    (folder / ".deadbeef.tmp").write_text("half a file")  # as a kill while writing leaves it
+
+    def call(where):
+        return subprocess.run([sys.executable, script, where, "0"], capture_output=True, text=True, check=True).stdout
+
+    again = call(folder)
+    assert (folder / done[0]).stat().st_mtime_ns == before  # found, not made again
+    assert again == call(tmp_path / "other")
+    shutil.rmtree(folder)
+    folder.mkdir()
+    (folder / ".deadbeef.tmp").write_text("half a file")  # killed before the first word was written
+    assert call(folder) == again
+
+
 # errors
 
 def fails(X, y, seed):
@@ -212,10 +299,46 @@ def test_errors_name_the_refit():
         refits(linear, X, Y, n=1, classes="each", **FAST)
 
 
+def test_rows_with_nan_are_named():
+    odd = X.copy()
+    odd[3, 1] = np.nan
+    with pytest.raises(RuntimeError, match="the explainer failed in refit 0 .*X holds NaN or infinite values"):
+        refits(linear, odd, Y, n=3, how="same", **FAST)
+    label = np.where(np.arange(60) == 3, np.nan, Y)
+    with pytest.raises(RuntimeError, match="the explainer failed in refit 0 .*y holds NaN or infinite values"):
+        refits(linear, X, label, n=3, how="same", **FAST)
+
+
+def test_one_refit_is_a_list_that_compare_refuses():
+    one = quick(n=1)
+    assert len(one) == 1
+    with pytest.raises(ValueError, match="a is a list of 1: chance is judged by two or more refits"):
+        compare(one, quick(n=1, seed=1))
+
+
+def test_two_calls_with_one_seed_are_not_independent():
+    with pytest.warns(UserWarning, match="a and b have 3 posteriors in common"):
+        compare(quick(n=3), quick(n=4))
+    with pytest.raises(ValueError, match="x2 in one only"):
+        compare(quick(n=3), refits(linear, X[:, :2], Y, n=3, explainer=weights))
+
+
+def names_wander(g, X, y, seed):
+    """An explanation whose features change from refit to refit."""
+    return Posterior(np.ones(2), ["a", str(seed)])
+
+
+def test_refits_are_over_the_same_features():
+    with pytest.raises(ValueError, match="refit 1 is not over the features, or the rows, of refit 0"):
+        refits(linear, X, Y, n=2, explainer=names_wander)
+
+
 @pytest.mark.parametrize("change, error, words", [
     ({"train": "g"}, TypeError, "train must be a function"), ({"n": 0}, ValueError, "n must be"),
     ({"n": 2.0}, ValueError, "n must be"), ({"seed": -1}, ValueError, "seed must be"),
-    ({"how": "jackknife"}, ValueError, "how must be"), ({"share": 1.5}, ValueError, "share must lie"),
+    ({"how": "jackknife"}, ValueError, "how must be"),
+    ({"how": "parts", "n": 31}, ValueError, "too few to divide among 31 refits"),
+    ({"share": 1.5}, ValueError, "share must lie"),
     ({"y": Y[:5]}, ValueError, "X has 60 rows, y 5"), ({"X": 3.0}, TypeError, "X must be a DataFrame"),
     ({"explainer": LocalBIF}, ValueError, "explain= holds the rows that LocalBIF explains"),
     ({"explain": X}, ValueError, "explain= holds the rows"), ({"lrr": 0.1}, TypeError, "lrr"),
