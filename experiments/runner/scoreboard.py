@@ -16,8 +16,7 @@ a table (our presets' rows are one family, the reruns another). A single run has
 ``same_g``, *against the paper's method on the same g*: our preset beside ``literal``, our rerun of the paper's variants
 as printed, the one with the best mean in that column, on the same data, splits and models, paired by seed (t-test of
 the differences, Holm again): ``better``, ``level`` or ``worse``. What is better against the paper but level here is not
-the method's gain. ``released`` is the other reading of the paper's method: its authors' settings on a g trained as they
-did (``experiments.released``).
+the method's gain.
 
 Where the paper's value is to be met rather than beaten (``better`` is ``match``), ``within`` means inside
 ``TOLERANCE``. Of Figure 2 only the order counts: the posterior of Syn3 must spread wider than that of Syn2.
@@ -43,7 +42,7 @@ from experiments.runner import paths
 from experiments.runner.files import markdown, renew_csv, write_text, writing
 
 COLUMNS = ["item", "row", "column", "paper", "paper_std", "ours", "std", "runs", "better", "p", "verdict", "literal",
-           "p_same_g", "same_g", "released"]
+           "p_same_g", "same_g"]
 LEVEL = 0.05  # of both tests, over a table
 PAPER_RUNS = 5  # "mean of 5 runs"
 SUBMITTED = ["item", "row", "column", "seed", "value"]
@@ -64,8 +63,6 @@ PAPER_BIF = {  # our row: the paper's rows it is compared with, the best of each
     "table2": {"bifkit (local)": ["BIF (local)"], "bifkit (global)": ["BIF (global)"]},
     "mnist": {"bifkit": ["BIF"]},
 }
-RELEASED = {("table1", "bifkit (local)"): "BIF as released", ("table2", "bifkit (local)"): "BIF as released (local)",
-            ("mnist", "bifkit"): "BIF as released"}  # our row: the row with the authors' released settings
 MARKS = {"better": ("+", "32"), "within": ("=", "36"), "short": ("-", "31"), "not run": (" ", "90"),  # sign, colour
          "level": ("=", "36"), "worse": ("-", "31")}
 UNSPLIT = "studies not split by method"
@@ -160,8 +157,7 @@ def scoreboard() -> pd.DataFrame:
         rerun = max(variants, key=lambda runs: runs.mean() if len(runs) else -np.inf, default=none)
         literal = rerun.mean() if len(rerun) else np.nan
         lines.append([t.item, t.row, t.column, t.value, t.std, got.mean() if len(got) else np.nan, std, len(got),
-                      t.better, chance(got, t.value, t.std), "", literal, chance_paired(got, rerun), "",
-                      groups.get((t.item, RELEASED.get((t.item, t.row)), t.column), none).mean()])
+                      t.better, chance(got, t.value, t.std), "", literal, chance_paired(got, rerun), ""])
     frame = pd.DataFrame(lines, columns=COLUMNS)
     family = [frame["item"], frame["row"].str.startswith("bifkit")]
     for name in ("p", "p_same_g"):
@@ -173,7 +169,7 @@ def scoreboard() -> pd.DataFrame:
     frame["same_g"] = np.where(frame["p_same_g"].isna(), "", side)
     frame = _figure2(frame)
     shown = {c: frame[c].map(lambda v: "" if pd.isna(v) else f"{v:.6g}")
-             for c in ("paper", "paper_std", "ours", "std", "p", "literal", "p_same_g", "released")}
+             for c in ("paper", "paper_std", "ours", "std", "p", "literal", "p_same_g")}
     renew_csv(frame.assign(**shown), paths.results() / "scoreboard.csv")
     return frame
 
@@ -305,13 +301,11 @@ def readme_table() -> str:
             ours = [text or "not run" for text in rows["mine"]] if rows["mine"].any() else ["not run"]
             there = (paths.notebooks() / f"{notebook}.ipynb").exists()
             link = f"[{notebook[:2]}](notebooks/{notebook}.ipynb)" if there else "not in this version"
-            reruns = [[digits(v, p) for v, p in zip(rows[c], rows["theirs"], strict=True)]
-                      for c in ("released", "literal")]
+            literal = [digits(v, p) for v, p in zip(rows["literal"], rows["theirs"], strict=True)]
             lines.append([title + (f"; {name}" if name else ""), link, " / ".join(rows["theirs"]),
-                          *(" / ".join(v) if any(v) else "" for v in reruns), " / ".join(ours),
-                          counts(rows, "same_g"), counts(rows)])
-    columns = ["paper item", "notebook", "paper", "as released", "as printed, our g", "ours", "same g",
-               "against the paper"]
+                          " / ".join(literal) if any(literal) else "", " / ".join(ours), counts(rows, "same_g"),
+                          counts(rows)])
+    columns = ["paper item", "notebook", "paper", "its method, our g", "ours", "same g", "against the paper"]
     return markdown(pd.DataFrame(lines, columns=columns).set_index("paper item"))
 
 
@@ -425,14 +419,8 @@ def summary() -> str:
         "difference matters."])
 
 
-def claims_table() -> str:
-    """The table of docs/claims.md: what the paper claims, what we measured, and whether it holds."""
-    from experiments import claims  # which imports the studies, and these the paper's numbers from here
-    return claims.page()
-
-
 TABLES = {"README.md": {"summary": summary, "scoreboard": readme_table},
-          "docs/speed.md": {"timings": timings_table, "speed": speed_table}, "docs/claims.md": {"claims": claims_table}}
+          "docs/speed.md": {"timings": timings_table, "speed": speed_table}}
 
 
 def update_pages() -> list[str]:

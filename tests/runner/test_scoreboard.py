@@ -192,7 +192,6 @@ def test_pages_are_renewed_between_their_markers(output, capsys):
     (output / "README.md").write_text("# top\n<!-- scoreboard -->\nold\n<!-- /scoreboard -->\n<!-- summary -->\n"
                                       "<!-- /summary -->\nend\n")
     page.write_text("<!-- timings -->\n<!-- /timings -->\n<!-- speed -->\n<!-- /speed -->\nend\n")
-    (page.parent / "claims.md").write_text("<!-- claims -->\n<!-- /claims -->\n")
     (paths.figures() / "bench.md").write_text("| promise |\n|---|\n| fast |\n")
     minutes = pd.DataFrame({"notebook": ["03_mnist", "09_speed"], "minutes": [4.5, 2.0]})
     minutes.to_csv(paths.results() / "timings.csv", index=False)
@@ -204,7 +203,6 @@ def test_pages_are_renewed_between_their_markers(output, capsys):
     assert "old" not in readme and "0.820 / not run" in readme
     assert "\n| 03_mnist | 4.5 |\n| 09_speed | 2.0 |\n| **the paper's items, 00 to 05** | **4.5** |\n" \
         "| **beyond the paper, 06 to 10** | **2.0** |\n| **all** | **6.5** |\n\n| minutes of one core |" in speed
-    assert "| claim | where | measured | verdict |" in (page.parent / "claims.md").read_text()
     assert speed.endswith("|\n<!-- /timings -->\n<!-- speed -->\n| promise |\n|---|\n| fast |\n<!-- /speed -->\nend\n")
     assert scoreboard.update_pages() == [] and (output / "README.md").read_text() == readme
     page.write_text("no place")
