@@ -252,8 +252,9 @@ def index(folder) -> str:
     cards = [f.relative_to(folder).as_posix() for f in sorted(Path(folder).rglob("card.md"))]
     return "\n".join(["# Trained models, explainers and posteriors of seed 0", "",
                       f"Made by `make models`: commit {made['commit'][:12]}, Python {made['python']}, {versions}, "
-                      f"{made['cpu']}. The same command there gives the same numbers; another kind of CPU rounds otherwise. "
-                      "SHA256SUMS is of these very files: the order of names in a header changes from one save to the next.",
+                      f"{made['cpu']}. The same command there gives the same numbers; another kind of CPU rounds "
+                      "otherwise. SHA256SUMS is of these very files: the order of names in a header changes with each "
+                      "save.",
                       "", *(f"- [{name.removesuffix('/card.md')}]({name})" for name in cards), ""])
 
 
