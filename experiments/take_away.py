@@ -64,7 +64,7 @@ class Thing:
 
 def _known(name):
     entry = CATALOG[name.lower()]
-    return f"{entry.title}. {entry.citation}", entry.licence
+    return f"{entry.title.rstrip('?')}; {entry.citation}", entry.licence
 
 
 def start_here():
@@ -105,7 +105,7 @@ def of_tabular():
         scores = {"accuracy of g, %": 100 * accuracy(g, data.X_test, data.y_test)}
         for kind, explainer in fits.items():
             found = explainer.explain(data.X_test).mean
-            scores |= {f"accuracy with {k} features, {kind}, %":
+            scores |= {f"accuracy with k={k} features, {kind}, %":
                        100 * metrics.post_hoc_accuracy(g, data.X_test, data.y_test, found, k) for k in tabular.KS}
         yield Thing(name, {"g": g}, fits, data.X_test, scores, _known(name),
                     f"`data_prep.load_{name.lower()}(0)`, its first {size['test_rows']} test rows at most")
@@ -121,7 +121,7 @@ def of_mnist():
     scores = {"accuracy of g": accuracy(g, X_test, y_test), "accuracy of the judge": accuracy(judge, X_test, y_test)}
     for k in mnist.KS:
         kept = metrics.keep_features(X_test, metrics.top_k_mask(mean, k)[:, patches()])
-        scores[f"accuracy of the judge with {k} patches"] = accuracy(judge, kept, y_test)
+        scores[f"accuracy of the judge with k={k} patches"] = accuracy(judge, kept, y_test)
     yield Thing("3_against_8", {"g": g, "judge": judge}, {"local": explainer}, X_test, scores, _known("mnist"),
                 "`data_prep.load_mnist(0)`; 49 patches of 4 x 4 pixels")
 
@@ -212,11 +212,13 @@ def card(thing, study) -> str:
     loads = [f"from bifkit import {', '.join(sorted(names[k] for k in thing.explainers))}, Posterior",
              "from experiments.models.saved import load_model", "",
              *(f'{name} = load_model("{name}.safetensors")' for name in thing.models)]
-    for kind in thing.explainers:
-        explain = "explain(X)" if kind == "local" else "explain()"
-        rows = f"of the first {min(ROWS, len(thing.rows))} test rows" if kind == "local" else "of the data set"
-        loads += [f'posterior = {names[kind]}.load("{kind}.bif").{explain}',
-                  f'stored = Posterior.load("{kind}_posterior.bif")  # {rows}']
+    if "local" in thing.explainers:
+        first = min(ROWS, len(thing.rows))
+        loads += ['rows = LocalBIF.load("local.bif").explain(X)',
+                  f'stored_rows = Posterior.load("local_posterior.bif")  # the first {first} test rows']
+    if "global" in thing.explainers:
+        loads += ['posterior = GlobalBIF.load("global.bif").explain()',
+                  'stored = Posterior.load("global_posterior.bif")  # the same']
     kinds = "; ".join(f"{kind}: preset `{e.preset}`, seed {e.seed}" for kind, e in thing.explainers.items())
     layers = {name: "-".join(map(str, [m[0].in_features, *(x.out_features for x in m if hasattr(x, "out_features"))]))
               for name, m in thing.models.items()}
@@ -250,7 +252,9 @@ def index(folder) -> str:
     cards = [f.relative_to(folder).as_posix() for f in sorted(Path(folder).rglob("card.md"))]
     return "\n".join(["# Trained models, explainers and posteriors of seed 0", "",
                       f"Made by `make models`: commit {made['commit'][:12]}, Python {made['python']}, {versions}, "
-                      f"{made['cpu']}. Another kind of CPU rounds otherwise: its files differ in their last digits.",
+                      f"{made['cpu']}. The same command there gives the same numbers; another kind of CPU rounds "
+                      "otherwise. SHA256SUMS is of these very files: the order of names in a header changes with each "
+                      "save.",
                       "", *(f"- [{name.removesuffix('/card.md')}]({name})" for name in cards), ""])
 
 

@@ -89,6 +89,7 @@ def test_what_is_written_loads_as_its_card_says(toy, tmp_path, monkeypatch, caps
     exec(re.search(r"```python\n(.*?)```", card, flags=re.S).group(1), names)
     assert names["g"](torch.tensor(toy)).shape == (120, 2)
     np.testing.assert_allclose(names["posterior"].mean, names["stored"].mean)
+    np.testing.assert_allclose(names["rows"].mean, names["stored_rows"].mean[:7], rtol=1e-4, atol=1e-6)
     assert (tmp_path / "SHA256SUMS").read_text() == take_away.checksums(tmp_path)
     assert "toy/one/card.md" in (tmp_path / "README.md").read_text() and "1 folders" in capsys.readouterr().out
 
