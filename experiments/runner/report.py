@@ -112,14 +112,15 @@ def against(item) -> pd.DataFrame:
     ['ours', 'literal, same g', 'ours against it', 'the paper', 'ours against the paper']
     """
     board = scoreboard()
-    board = own(board.assign(theirs=targets()["printed"].tolist()))
+    board = own(board.assign(**targets()[["printed", "digits"]]))  # the same rows in the same order
     board = board[board["item"] == item]
     lines = []
     for r in board.itertuples():
-        places = max(1, len(r.theirs.partition(".")[2]))
+        places = max(1, r.digits)
+        theirs = f"{r.paper:.{places}f}" if "." in r.printed else r.printed
         lines.append({"row": r.row, "column": r.column, "ours": cell(r.ours, r.std, digits=places),
-                      "literal, same g": as_printed(r.literal, r.theirs) or "-", "ours against it": r.same_g or "-",
-                      "the paper": r.theirs if np.isnan(r.paper_std) else f"{r.theirs} ± {r.paper_std:.{places}f}",
+                      "literal, same g": as_printed(r.literal, theirs) or "-", "ours against it": r.same_g or "-",
+                      "the paper": theirs if np.isnan(r.paper_std) else f"{theirs} ± {r.paper_std:.{places}f}",
                       "ours against the paper": r.verdict})
     return pd.DataFrame(lines).set_index(["row", "column"]).rename_axis([None, None])
 

@@ -173,4 +173,6 @@ def test_ours_the_literal_and_the_paper_stand_in_one_line(monkeypatch):
     monkeypatch.setattr(report, "scoreboard", lambda: board)
     table = report.against("table1")
     assert table.loc[("bifkit (local)", "Syn4")].tolist() == ["90.0 ± 1.0", "50.0", "better", "84.0 ± 1.5", "within"]
+    fourth = report.against("mnist").loc[("bifkit", "k=4")]  # printed as 0.98: as many decimals as its neighbours
+    assert fourth["ours"] == "90.000 ± 1.000" and fourth["the paper"] == "0.980 ± 0.005"
     assert len(table) == 9 and report.verdicts("mnist").loc["bifkit", "k=1"] == "within"
