@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from bifkit.dirichlet import kl_to_prior, rsample
 from bifkit.gates import gate, gated
 
-SHARE = 4  # each of several classes sees a quarter of a batch's rows at a step: ten cost two and a half times one
+SHARE = 4  # each of several classes sees a quarter of a batch at a step: of ten, g sees 2.5 times the rows of one
 CLOSED = 0.01  # nats: added to a row's surprise, so that one that can vanish is not chased for ever
 
 
