@@ -229,6 +229,8 @@ class Rows:
             if len(set(feature_names)) != len(self.names) or len(feature_names) != len(self.names):
                 raise ValueError(f"feature_names must be {len(self.names)} different names; got {len(feature_names)}")
             self.names = [str(name) for name in feature_names]
+        if len(set(self.names)) < len(self.names):
+            raise ValueError("feature names must differ from each other")
         self.of_column = [self.names[i] for i in self.layout.feature_of_column()]
         return x
 

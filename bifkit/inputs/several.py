@@ -141,7 +141,7 @@ class Layout:
         return place, kept
 
     def like_inputs(self, values: Tensor) -> Any:
-        """Return values of the features, (N, F), in the shape of X, a tuple, dict or tensor; 0 where it has none."""
+        """Return values of the features, (N, F), as X is: a tuple, a dict or a tensor; 0 where it has no feature."""
         full = values.new_zeros(len(values), len(self._floats()))
         full[:, self.features] = values
         parts = {part.name: value.reshape(len(value), *part.shape) for part, value in zip(
@@ -389,9 +389,9 @@ class Adapter(nn.Module):
         super().__init__()
         self.model, self.layout = chosen(model, output), layout
         self.layers = list(_layers(model, layout.layers).values())  # a list: they are g's already
-        place, kept = layout.where()
-        device = like(model).device
-        self.place, self.kept = torch.as_tensor(place, device=device), torch.as_tensor(kept, device=device)
+        self.place, self.kept, self.plain = (torch.as_tensor(columns, device=like(model).device)
+                                             for columns in (*layout.where(), layout._plain()))
+        self.width = layout.width
 
     @property
     def rows_like(self) -> Tensor:
@@ -400,7 +400,7 @@ class Adapter(nn.Module):
 
     def forward(self, x: Tensor) -> Any:
         """Return g's answer for flat rows (B, width + kept)."""
-        calls, vectors, number = self.layout.calls, x[:, len(self.layout._plain()):self.layout.width], 0
+        calls, vectors, number = self.layout.calls, x[:, len(self.plain):self.width], 0
 
         def put_in(layer: int, given: list, answer: Tensor) -> Tensor:
             nonlocal number, vectors
@@ -434,7 +434,6 @@ class Adapter(nn.Module):
     def flat(self, columns: Tensor, batch_size: int = 4096) -> Tensor:
         """Return flat rows (N, width + kept), on g's device, of the values of all inputs side by side, (N, K)."""
         found = []
-        plain = torch.as_tensor(self.layout._plain(), device=self.place.device)
         for x in columns.split(batch_size):
             x, blocks = x.to(self.place.device), []
 
@@ -446,7 +445,7 @@ class Adapter(nn.Module):
             if self.layout.calls:
                 with hooked(self.layers, keep):
                     self._ask(x)
-            found.append(torch.cat([x[:, plain], *blocks, x[:, self.kept]], 1))
+            found.append(torch.cat([x[:, self.plain], *blocks, x[:, self.kept]], 1))
         return torch.cat(found)
 
 
