@@ -201,7 +201,7 @@ def row(posterior, values, label=None, *, ax=None, prob=0.95, top=12, color=SKY,
     frame = one.to_frame(prob).sort_values("mean", ascending=False, kind="stable").head(top)
     names = [f"{name} = {_written(found[full])}" if full in found else name
              for full, name in zip(frame.index, short(frame.index, 26), strict=True)]
-    ax, y = axes(ax, (6 + room(names, 50), 0.9 + 0.3 * len(frame))), np.arange(len(frame))
+    ax, y = axes(ax, (6 + room(names, 50), 1.2 + 0.3 * len(frame))), np.arange(len(frame))
     if direction is None:
         ax.barh(y, frame["mean"], 0.65, color=color)
         ax.hlines(y, frame["lower"], frame["upper"], color=BLUE, lw=1.5)
@@ -210,7 +210,7 @@ def row(posterior, values, label=None, *, ax=None, prob=0.95, top=12, color=SKY,
         own = direction if number is None or np.ndim(direction.mean) == 1 else direction[number]
         _signed_bars(ax, frame, own, directed(own, one), [one.feature_names.index(n) for n in frame.index])
     names_down(ax, names)
-    way = "" if direction is None else f"\nto the right: raises the {direction.output}, left: lowers it, grey: unclear"
+    way = "" if direction is None else f"\nright: raises the {direction.output}\nleft: lowers it, grey: unclear"
     ax.set_xlabel(f"importance (mean and {percent(prob)} interval){way}{note(one, len(frame))}")
     if label is not None:
         title = f"row {_row_labels(posterior.index[[number]])[0]}"
