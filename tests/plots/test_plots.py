@@ -235,7 +235,7 @@ def test_direction_is_colour():
     sign = np.random.default_rng(0).choice([-1.0, 1.0], size=(60, 3))
     ax = plots.heatmap(LOCAL, direction=_way(LOCAL, sign), rows=10)
     assert np.allclose(_cells(ax), LOCAL.mean[:10] * sign[:10]) and ax.collections[0].norm.vmin < 0
-    assert "blue lowers the log-odds" in ax.figure.axes[1].get_ylabel()
+    assert "blue lowers the\nlog-odds of class 1" in ax.figure.axes[1].get_ylabel()
 
 
 def test_a_row_goes_to_both_sides():
