@@ -105,8 +105,7 @@ class Distilled(nn.Module):
             Rows as the model takes them, with the columns of ``distill``.
         """
         X = dense(X)
-        plain = self.table_ is None or not hasattr(X, "columns") and not needs_table(X)
-        return X if plain else self.table_.encode(X)
+        return X if self.table_ is None or not needs_table(X) else self.table_.encode(X)
 
     def encode(self, x: Tensor) -> Tensor:
         """Return the code of rows (B, D): the standardised values and how far each is through each range.

@@ -110,7 +110,7 @@ def kl_matrix(posteriors, *, ax=None):
                 annot=np.vectorize(_nats)(kl), fmt="", annot_kws={"fontsize": 9 if n <= 6 else 7})
     name_ticks(ax.xaxis, np.arange(n) + 0.5, ones, **slanted)
     name_ticks(ax.yaxis, np.arange(n) + 0.5, ones, width=20)
-    ax.set_title("KL from\nrow to column (nats)", loc="left")
+    ax.set_title("KL in nats,\nrow to column", loc="left")
     ax.tick_params(length=0)
     return ax
 

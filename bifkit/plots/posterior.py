@@ -97,7 +97,7 @@ def importances(posterior, *, ax=None, prob=0.95, top=15, color=BLUE, sort=True,
     said = note(posterior, len(frame))
     if threshold:
         ax.axvline(0.5 / D, color=GREY, ls=":", lw=1.2, zorder=0)
-        said = f"\ndotted: {0.5 / D:.2g}, half an equal share; what is surely above it matters{said}"
+        said = f"\ndotted: {0.5 / D:.2g}, half an equal share: relevant(){said}"
     ax.set_xlabel(f"importance (mean and {percent(prob)} interval){said}")
     return ax
 

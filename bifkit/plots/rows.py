@@ -67,14 +67,14 @@ def heatmap(posterior, *, ax=None, rows=40, top=20, sort=None, direction=None):
     names = [posterior.feature_names[i] for i in keep]
     labels = [_row_labels(posterior.index[:rows])[i] for i in order]
     n, (below, slanted) = len(mean), slant(names)
-    body = min(max(1.2, 0.14 * n), 8)  # many rows get thinner, not the page longer
+    body = min(max(1.2 if direction is None else 2.6, 0.14 * n), 8)  # many rows get thinner, not the page longer
     ax = axes(ax, (max(2.5, 0.4 * len(keep)) + 1.5 + room(labels, 20) + below / 3, body + below + 0.4))
     colors, words = {"cmap": "viridis", "vmin": 0}, "mean importance"
     if direction is not None:
         directed(direction, posterior)
         mean, most = mean * np.sign(np.asarray(direction.mean)[:rows]), mean[:, keep].max()
         colors = {"cmap": SIGNED, "vmin": -most, "vmax": most}
-        words = f"mean importance; orange raises,\nblue lowers the {direction.output}"
+        words = f"mean importance: orange raises,\nblue lowers the\n{direction.output}"
     sns.heatmap(mean[order][:, keep], ax=ax, **colors, xticklabels=False, yticklabels=False,
                 rasterized=True, cbar_kws={"label": words, "shrink": 0.8})
     name_ticks(ax.xaxis, np.arange(len(keep)) + 0.5, names, **slanted)  # seaborn's own would read $ as mathematics
@@ -201,7 +201,8 @@ def row(posterior, values, label=None, *, ax=None, prob=0.95, top=12, color=SKY,
     frame = one.to_frame(prob).sort_values("mean", ascending=False, kind="stable").head(top)
     names = [f"{name} = {_written(found[full])}" if full in found else name
              for full, name in zip(frame.index, short(frame.index, 26), strict=True)]
-    ax, y = axes(ax, (6 + room(names, 50), 0.9 + 0.3 * len(frame))), np.arange(len(frame))
+    high = 0.9 + 0.3 * len(frame) + 0.35 * (direction is not None)
+    ax, y = axes(ax, (6 + room(names, 50), high)), np.arange(len(frame))
     if direction is None:
         ax.barh(y, frame["mean"], 0.65, color=color)
         ax.hlines(y, frame["lower"], frame["upper"], color=BLUE, lw=1.5)
@@ -210,7 +211,7 @@ def row(posterior, values, label=None, *, ax=None, prob=0.95, top=12, color=SKY,
         own = direction if number is None or np.ndim(direction.mean) == 1 else direction[number]
         _signed_bars(ax, frame, own, directed(own, one), [one.feature_names.index(n) for n in frame.index])
     names_down(ax, names)
-    way = "" if direction is None else f"\nto the right: raises the {direction.output}, left: lowers it, grey: unclear"
+    way = "" if direction is None else f"\nright: raises the {direction.output}\nleft: lowers it, grey: unclear"
     ax.set_xlabel(f"importance (mean and {percent(prob)} interval){way}{note(one, len(frame))}")
     if label is not None:
         title = f"row {_row_labels(posterior.index[[number]])[0]}"

@@ -227,8 +227,9 @@ def test_rows_to_explain_are_checked_like_rows_to_fit():
         fitted.explain(X[:, :2])
     with pytest.raises(ValueError, match="NaN or infinite"):
         fitted.explain(_with(np.nan))
-    with pytest.raises(ValueError, match="columns are not those of fit, in their order"):
-        fitted.explain(frame[["b", "a", "c"]])
+    with pytest.raises(ValueError, match="columns are not those of fit: it lacks c; it has besides d"):
+        fitted.explain(frame.set_axis(["b", "a", "d"], axis=1))
+    assert np.array_equal(fitted.explain(frame[["b", "a", "c"]]).mean, fitted.explain(frame).mean)
     assert len(fitted.explain(X[:1])) == 1 and len(fitted.explain(frame[:1])) == 1
 
 

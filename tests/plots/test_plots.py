@@ -211,6 +211,13 @@ def _colours(artists):
     return [matplotlib.colors.to_hex(a).upper() for a in artists]
 
 
+def _whole(figure):
+    """All that is drawn stands on the page."""
+    figure.draw_without_rendering()
+    box, page = figure.get_tightbbox(), figure.get_size_inches()
+    assert box.x0 > -0.01 and box.y0 > -0.01 and box.x1 < page[0] + 0.01 and box.y1 < page[1] + 0.01
+
+
 def test_a_line_stands_where_relevant_begins():
     ax = plots.importances(GLOBAL)
     assert ax.lines[1].get_xdata() == [1 / 6, 1 / 6] and "0.17, half an equal share" in ax.get_xlabel()
@@ -230,7 +237,7 @@ def test_direction_is_colour():
     sign = np.random.default_rng(0).choice([-1.0, 1.0], size=(60, 3))
     ax = plots.heatmap(LOCAL, direction=_way(LOCAL, sign), rows=10)
     assert np.allclose(_cells(ax), LOCAL.mean[:10] * sign[:10]) and ax.collections[0].norm.vmin < 0
-    assert "blue lowers the log-odds" in ax.figure.axes[1].get_ylabel()
+    assert "blue lowers the\nlog-odds of class 1" in ax.figure.axes[1].get_ylabel()
 
 
 def test_a_row_goes_to_both_sides():
@@ -288,10 +295,17 @@ def test_groups_are_sums_with_their_members_inside():
 
 @pytest.mark.parametrize("names", [("a", "b"), ("a network with a long name", "a forest"), list("abcdefgh")])
 def test_a_comparison_is_saved_whole(names):
-    figure = plots.compare({name: GLOBAL if i % 2 else LOCAL for i, name in enumerate(names)})
-    figure.draw_without_rendering()
-    box, page = figure.get_tightbbox(), figure.get_size_inches()
-    assert box.x0 > -0.01 and box.y0 > -0.01 and box.x1 < page[0] + 0.01 and box.y1 < page[1] + 0.01
+    _whole(plots.compare({name: GLOBAL if i % 2 else LOCAL for i, name in enumerate(names)}))
+
+
+def test_figures_of_directions_are_saved_whole():
+    best = "log-odds of the row's predicted class"
+    local = Posterior(LOCAL.alpha[:5].repeat(10, 1), [f"a feature with a long name {i}" for i in range(30)])
+    way = _way(local, np.where(np.arange(150).reshape(5, 30) % 2, 1.0, -1.0), output=best)
+    one = _way(local[0], way.mean[0], output="log-odds of class 1")
+    for ax in (plots.row(local, np.zeros((5, 30)), 2, direction=way), plots.heatmap(local, direction=way),
+               plots.importances(local[0], direction=one), plots.groups(local, {"first": list(range(9))})):
+        _whole(ax.figure)
 
 
 def test_comparison_has_every_model_and_the_kl_between_them():
@@ -312,7 +326,7 @@ def test_comparison_has_every_model_and_the_kl_between_them():
     kl = [[float(torch.distributions.kl_divergence(p, q)) for q in dirichlets] for p in dirichlets]
     assert np.allclose(_cells(right), kl, atol=1e-9)
     assert [t.get_text() for t in right.texts[:2]] == ["0.00", f"{kl[0][1]:.2f}"]
-    assert "row to column (nats)" in right.get_title(loc="left")
+    assert "KL in nats,\nrow to column" in right.get_title(loc="left")
     axes = plt.subplots(1, 2)[1]
     assert plots.compare(models, ax=axes) is axes and axes[0].lines and _cells(axes[1]).shape == (3, 3)
 
