@@ -41,7 +41,7 @@ def sides(frame, part, what, column="alphas") -> dict:
             for seed, text in zip(rows["seed"], rows.get(column, []), strict=False) if isinstance(text, str)}
 
 
-def p_values(a, b, *, paired=False, draws=999) -> tuple[float, float]:
+def p_values(a, b, *, paired=False, draws=4999) -> tuple[float, float]:
     """Of the distance, and the smallest adjusted one of a feature."""
     found = compare(a, b, paired=paired, draws=draws, resamples=1)
     return found.p_value, float(found.features["p_adjusted"].min())

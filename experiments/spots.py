@@ -73,8 +73,6 @@ SPOTS = {  # by the name of the study's csv
     "faithfulness": [  # nothing is fitted by the printed objective here
         Spot("faithfulness.run", {"method": m, **WINE}, ("deletion, marginal",), "dataset")
         for m in ("LocalBIF", "LocalBIF few, refined", "DeepExplainer")],
-    "drift": [
-        Spot("drift.run", {"part": "levels", "what": "private", "seed": 100, "small": False}, ("alphas",), "what")],
     "ablation": [
         Spot("ablation.run", {"dataset": "Syn4", "change": "epochs 5", "seed": 0, "rows": 10_000}, ("mcc",), "change")],
     "errata": [  # the objective as printed, and as the authors' code ran it
