@@ -100,6 +100,15 @@ def resamples(n, count=RESAMPLES, seed=0):
     return np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=count) / n
 
 
+def resampled(values):
+    """Means over the seeds (1 + resamples, levels) of values (levels, seeds): of all seeds, then of resamples.
+
+    >>> resampled(np.array([[1.0, 3.0]])).shape
+    (2001, 1)
+    """
+    return np.vstack([values.mean(1), resamples(values.shape[1]) @ values.T])
+
+
 def statistics(reference, level, kind="dirichlet") -> dict:
     """The three statistics between (alphas, importances), averaged before, of the reference and of a level."""
     (alpha, p), (beta, q) = reference, level
@@ -217,6 +226,15 @@ def rises(values) -> dict:
     """Of values (1 + resamples, levels), row 0 of all seeds: {spearman, share: of the resamples in which it is .9}."""
     ranks = spearman(values)
     return {"spearman": float(ranks[0]), "share": float(np.mean(ranks[1:] >= SPEARMAN))}
+
+
+def words(found) -> str:
+    """What ``rises`` found, in words.
+
+    >>> words({"spearman": 1.0, "share": 0.97})
+    'Spearman 1.00, at least .9 in 97 % of the resamples'
+    """
+    return f"Spearman {found['spearman']:.2f}, at least .9 in {100 * found['share']:.0f} % of the resamples"
 
 
 def decide(share, told=True) -> str:

@@ -37,24 +37,15 @@ def claims(frame=None, protocol=None) -> pd.DataFrame:
     return pd.DataFrame(lines, columns=["claim", "where", "measured", "verdict"]).assign(notebook="05_fairness")
 
 
-def _resampled(values):
-    """Means over the seeds (1 + resamples, levels) of values (levels, seeds): of all seeds, then of resamples."""
-    return np.vstack([values.mean(1), divergence.resamples(values.shape[1]) @ values.T])
-
-
-def _spearman(found):
-    return f"Spearman {found['spearman']:.2f}, at least .9 in {100 * found['share']:.0f} % of the resamples"
-
-
 def _auc(frame):
     wide = fairness.states(frame).query("state in @LEVEL_NAMES").pivot(index="state", columns="seed", values="auc")
     wide = wide.reindex(LEVEL_NAMES).dropna(axis=1)
     if wide.empty:
         return []
-    found = divergence.rises(-_resampled(wide.to_numpy()))
+    found = divergence.rises(-divergence.resampled(wide.to_numpy()))
     return [("the AUC falls with fairness", f"{WHERE}, panel 1",
              f"mean AUC at {', '.join(LEVEL_NAMES)} %: {' '.join(f'{v:.3f}' for v in wide.mean(axis=1))} (standard "
-             f"error {wide.sem(axis=1).max():.3f} or less, {wide.shape[1]} seeds); falling: {_spearman(found)}",
+             f"error {wide.sem(axis=1).max():.3f} or less, {wide.shape[1]} seeds); falling: {divergence.words(found)}",
              divergence.decide(found["share"]))]
 
 
@@ -108,9 +99,9 @@ def _rise(claim, where, statistic, table, values, seeds):
         f"{'above' if last['told'] else 'below'} the floor of the distance"
     low, high, floor = (last[f"{statistic}_{end}"] for end in ("low", "high", "floor"))
     text = (f"{' '.join(f'{v:.3g}' for v in table[statistic])} at {', '.join(LEVEL_NAMES)} %; the last 95 % interval "
-            f"{low:.3g} to {high:.3g}; floor {floor:.3g}; {p}; {_spearman(found)}; {seeds} seeds")
+            f"{low:.3g} to {high:.3g}; floor {floor:.3g}; {p}; {divergence.words(found)}; {seeds} seeds")
     if statistic == "kl":
-        text += f"; the other direction: {_spearman(divergence.rises(values['kl_reverse']))}"
+        text += f"; the other direction: {divergence.words(divergence.rises(values['kl_reverse']))}"
     return claim, where, text, divergence.decide(found["share"], bool(last["told"]))
 
 
@@ -159,7 +150,7 @@ def _invase(frame):
     same, twice = (wide["57"] == wide["82"]).sum(), (wide["pre-trained"] == wide["reseeded"]).sum()
     paper = wide[["57", "82"]].map(lambda s: set(s.split(", ")) == PAPER_PICKS).all(axis=1).sum()
     reached = 100 * table[table["state"].isin(LEVEL_NAMES)].groupby("seed")["accuracy"].mean().to_numpy()
-    means, common = _resampled(reached[None])[:, 0], wide["57"].mode()[0]
+    means, common = divergence.resampled(reached[None])[:, 0], wide["57"].mode()[0]
     return [("INVASE: the same selection at 57 and 82 %", f"{WHERE}, panel 2",
              f"in {same} of {len(wide)} seeds; one classifier explained with two seeds gets the same in {twice}",
              divergence.decide_counts(same, len(wide))),
@@ -246,36 +237,47 @@ def carriers(frame, attribute) -> list[str]:
 
 # ------------------------------------------------------------------ figures
 
-def figure(frame):
-    """The paper's four panels: what fairness costs, INVASE's divergence, BIF's divergence, BIF's importances."""
-    fig, axes = plt.subplots(2, 2, figsize=(12, 8.6), layout="constrained")
+def figure(frame, protocol=None):
+    """The paper's four panels, BIF as printed: what fairness costs, INVASE's KL, BIF's KL, BIF's importances."""
+    fig, axes = plt.subplots(2, 2, figsize=(12, 9), layout="constrained")
     _cost(frame, axes[0, 0])
     _divergence(frame, "invase", axes[0, 1])
     _invase_labels(frame, axes[0, 1])
     _divergence(frame, "paper", axes[1, 0])
-    axes[1, 0].set_title("(3) BIF as printed: KL", loc="left")
+    _protocol(protocol, axes[1, 0])
     _importances(frame, axes[1, 1], "paper")
+    axes[1, 0].set_title("(3) BIF as printed: KL", loc="left")
     axes[1, 1].set_title("(4) BIF as printed: importances", loc="left")
-    for ax in axes[:, 0]:
-        ax.set_ylim(0 if ax is axes[1, 0] else None, None)
+    for ax in axes.flat[1:]:
+        ax.set_ylim(0, None)
+    _legend(fig, axes[1, 0])
     return fig
 
 
-def ours(frame):
-    """Panels 3 and 4 by the presets: the KL and the distance, on one scale, and the importances."""
-    fig, axes = plt.subplots(2, 3, figsize=(13.5, 7.6), layout="constrained", sharex="col")
-    for row, explainer in zip(axes, ("rank", "few"), strict=True):
-        _divergence(frame, explainer, row[0])
-        _divergence(frame, explainer, row[1], "distance")
-        _importances(frame, row[2], explainer)
-        for ax, what in zip(row, ("KL", "distance", "importances"), strict=True):
-            ax.set_title(f"{EXPLAINERS[explainer]}: {what}", loc="left")
-            ax.tick_params(labelbottom=True)
-    for j in range(3):
-        top = max(ax.get_ylim()[1] for ax in axes[:, j])
-        for ax in axes[:, j]:
-            ax.set_ylim(0, top)
+def comparison(frame, protocol=None):
+    """KL, distance and importances by all three ways of BIF, the panels of a row on one scale."""
+    fig, axes = plt.subplots(3, 3, figsize=(13, 10.5), layout="constrained", sharey="row")
+    for column, explainer in zip(axes.T, ("rank", "few", "paper"), strict=True):
+        _divergence(frame, explainer, column[0])
+        if explainer == "paper":
+            _protocol(protocol, column[0])
+        _divergence(frame, explainer, column[1], "distance")
+        _importances(frame, column[2], explainer)
+        column[0].set_title(EXPLAINERS[explainer], loc="left")
+    if len(frame) and fairness.vectors(frame, "rank"):
+        axes[0, 0].set(yscale="log", ylabel="KL (nats, log scale)")
+    for ax in axes[1:, 0]:
+        ax.set_ylim(0, None)
+    for ax in axes[:, 1:].flat:
+        ax.set_ylabel("")
+    _legend(fig, axes[0, 2])
     return fig
+
+
+def _legend(fig, ax):
+    handles = dict(zip(*ax.get_legend_handles_labels()[::-1], strict=True))
+    if handles:
+        fig.legend(handles.values(), handles, loc="outside lower center", ncols=4, fontsize=8)
 
 
 def _cost(frame, ax):
@@ -287,8 +289,10 @@ def _cost(frame, ax):
         if "baseline" in table.index:
             ax.plot(*table.loc["baseline", [("p_rule_race", "mean"), (measure, "mean")]], "D", color=color, mfc="white",
                     label=f"{name}, separate baseline")
+    for level in LEVELS:
+        ax.axvline(level, color=plots.GREY, lw=0.7, ls=":", label="the paper's levels" if level == LEVELS[0] else None)
     ax.set(xlabel="p%-rule for race, held-out rows", ylabel="AUC, accuracy")
-    ax.legend()
+    ax.legend(fontsize=8, loc="lower left")
     ax.set_title("(1) what fairness costs", loc="left")
 
 
@@ -310,18 +314,26 @@ def _divergence(frame, explainer, ax, statistic="kl"):
                    label=f"floor: two halves of the {reference} seeds")
         if reference == "pre-trained" and f"{statistic}_control" in c:
             ax.plot(x, c[f"{statistic}_control"], ":", color=plots.GREY, label="lambda 0, same steps")
-    ax.set(xlabel="level of fairness (p%-rule for race)", xticks=LEVELS, ylim=(0, None),
+    ax.set(xlabel="level of fairness (p%-rule for race)", xticks=LEVELS,
            ylabel="KL (nats)" if statistic == "kl" else "total variation")
-    if ax.get_legend_handles_labels()[0]:
-        ax.legend(fontsize=7)
+
+
+def _protocol(protocol, ax):
+    """The paper's own protocol beside the curve over seeds."""
+    if alphas := protocol_vectors(protocol):
+        c = divergence.curve(alphas, ["baseline", *LEVEL_NAMES])
+        ax.plot(c["level"].astype(int), c["kl"], "^-", color=plots.GREEN, ms=5,
+                label="the paper's own protocol, from baseline")
 
 
 def _invase_labels(frame, ax):
     picks = fairness.selections(frame)
     for level in LEVELS if len(picks) else []:
-        chosen = picks[picks["state"] == str(level)]["selected"].mode()[0].replace(", ", "\n")
+        chosen = picks[picks["state"] == str(level)]["selected"].mode()[0].split(", ")
+        chosen = "\n".join(f"{n} ({NAMES.index(n)})" if n in NAMES else n for n in chosen)
         ax.text(level, -0.17, chosen, transform=ax.get_xaxis_transform(), va="top", ha="center", fontsize=7)
-    ax.set_title("(2) INVASE: KL, and the selection most seeds share", loc="left")
+    ax.set_title("(2) INVASE: KL, and the selection most seeds share (paper at 57 and 82 %: 0 4 5 8 10)", loc="left",
+                 fontsize=9)
 
 
 def _importances(frame, ax, explainer):
@@ -332,7 +344,7 @@ def _importances(frame, ax, explainer):
         ax.bar(x, part["mean"], 0.18, color=color, label=state if i == 0 else f"{state} %")
         ax.vlines(x, (part["mean"] - part["sd"]).clip(lower=0), part["mean"] + part["sd"], color="black", lw=0.7)
     ax.set_xticks(range(len(NAMES)), [f"{n} ({i})" for i, n in enumerate(NAMES)], rotation=60, ha="right", fontsize=7)
-    ax.set(ylabel="importance, mean and sd over the seeds", ylim=(0, None))
+    ax.set_ylabel("importance, mean and sd over the seeds", fontsize=9)
     if len(table):
         ax.legend(ncols=2, fontsize=7)
 

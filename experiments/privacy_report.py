@@ -45,15 +45,6 @@ def claims(frame=None, protocol=None) -> pd.DataFrame:
     return table.assign(notebook="04_privacy")
 
 
-def _resampled(values):
-    """Means over the seeds (1 + resamples, levels) of values (levels, seeds): of all seeds, then of resamples."""
-    return np.vstack([values.mean(1), divergence.resamples(values.shape[1]) @ values.T])
-
-
-def _spearman(found):
-    return f"Spearman {found['spearman']:.2f}, at least .9 in {100 * found['share']:.0f} % of the resamples"
-
-
 def _numbers(values, digits=3):
     return " ".join(f"{v:.{digits}f}" if digits else f"{v:.3g}" for v in values)
 
@@ -73,10 +64,10 @@ def _auc(dataset, runs):
     wide = runs.pivot(index="noise", columns="seed", values="auc_test").dropna(axis=1).sort_index(ascending=False)
     if len(wide) < 2 or wide.shape[1] < 2:
         return []
-    found, means, se = divergence.rises(_resampled(wide.to_numpy())), wide.mean(axis=1), wide.sem(axis=1)
+    found, means, se = divergence.rises(divergence.resampled(wide.to_numpy())), wide.mean(axis=1), wide.sem(axis=1)
     return [(f"{dataset}: the AUC falls with privacy", f"{FIGURE} (left)",
              f"mean AUC, most noise to none: {_numbers(means, 4)} (standard error {se.max():.4f} or less, "
-             f"{wide.shape[1]} seeds); {_spearman(found)}", divergence.decide(found["share"]))]
+             f"{wide.shape[1]} seeds); {divergence.words(found)}", divergence.decide(found["share"]))]
 
 
 def _grows(dataset, runs, protocol):
@@ -108,9 +99,9 @@ def _rise(claim, place, statistic, part, values, seeds):
         f"{'above' if last['told'] else 'below'} the floor of the distance"
     low, high, floor = (last[f"{statistic}_{end}"] for end in ("low", "high", "floor"))
     text = (f"{_numbers(part[statistic], 0)}, weakest to strongest; the last {last[statistic]:.3g} (95 % interval "
-            f"{low:.3g} to {high:.3g}; floor {floor:.3g}; {p}); {_spearman(found)}; {seeds} seeds")
+            f"{low:.3g} to {high:.3g}; floor {floor:.3g}; {p}); {divergence.words(found)}; {seeds} seeds")
     if statistic == "kl":
-        text += f"; the other direction: {_spearman(divergence.rises(values['kl_reverse']))}"
+        text += f"; the other direction: {divergence.words(divergence.rises(values['kl_reverse']))}"
     return claim, place, text, divergence.decide(found["share"], bool(last["told"]))
 
 
@@ -145,10 +136,10 @@ def _evens(dataset, runs, name):
     found, _ = _found(runs, COLUMNS[name])
     if found is None:
         return []
-    values = _resampled(evenness(_shares(found)))
+    values = divergence.resampled(evenness(_shares(found)))
     rise = divergence.rises(values)
     return [(f"{dataset}, {METHODS[name]}: differences between features shrink with privacy", BARS,
-             f"effective number of features, no noise to most: {_numbers(values[0], 1)}; {_spearman(rise)}; "
+             f"effective number of features, no noise to most: {_numbers(values[0], 1)}; {divergence.words(rise)}; "
              f"{found.shape[1]} seeds", divergence.decide(rise["share"]))]
 
 
@@ -251,14 +242,14 @@ def _diabetes(runs):
 def _similar(picks, values):
     """INVASE's selections stay similar over the levels while its KL differs."""
     both = [(a & b).sum(-1) / np.maximum((a | b).sum(-1), 1) for a, b in combinations(picks, 2)]
-    jaccard = _resampled(np.mean(both, axis=0)[None])[:, 0]
+    jaccard = divergence.resampled(np.mean(both, axis=0)[None])[:, 0]
     rise = divergence.rises(values["kl"])
     parts = divergence.decide(float((jaccard[1:] >= 0.5).mean())), divergence.decide(rise["share"])
     verdict = FAILS if FAILS in parts else HOLDS if set(parts) == {HOLDS} else divergence.OPEN
     return ("Diabetes: INVASE's selection stays similar over the levels while its KL differs", INVASE_FIGURE,
             f"two levels share {jaccard[0]:.2f} of what either selects (95 % interval "
             f"{np.quantile(jaccard[1:], 0.025):.2f} to {np.quantile(jaccard[1:], 0.975):.2f}); its KL: "
-            f"{_spearman(rise)}; {picks.shape[1]} seeds", verdict)
+            f"{divergence.words(rise)}; {picks.shape[1]} seeds", verdict)
 
 
 def _noise():
