@@ -276,21 +276,6 @@ def level_table(frame) -> pd.DataFrame:
     return out.set_index(["dataset", "explainer", "noise"])
 
 
-def literal_table(frame, protocol) -> pd.DataFrame:
-    """Steps of 1,000 rows against the protocol's: the same classifier's importances by both, largest difference."""
-    lines, runs = [], good(frame).query("seed == 20")
-    for r in rows.finished(protocol).itertuples():
-        one = runs[(runs["dataset"] == r.dataset) & (runs["noise"] == r.noise)]
-        found = [np.array(v) for _, _, v in vectors(one, "alpha_paper")]
-        if found:
-            many = np.array([v for _, _, v in privacy.protocol_vectors(pd.DataFrame([r]))])
-            gaps = [moved(a, b) for a, b in combinations(many, 2)]
-            lines.append([r.dataset, r.noise, moved(found[0], many.mean(0)), np.mean(gaps), found[0].sum(),
-                          many.sum(1).mean()])
-    columns = ["dataset", "noise", "apart", "explainer seeds apart", "sum of alpha, 1,000 rows", "sum, protocol"]
-    return pd.DataFrame(lines, columns=columns).set_index(["dataset", "noise"])
-
-
 # ------------------------------------------------------------------ explained on public rows
 
 def moved(a, b) -> float:
