@@ -304,7 +304,8 @@ def _divergence(frame, explainer, ax, statistic="kl"):
             continue
         x = c["level"].astype(int) + shift
         ax.plot(x, c[statistic], "-", color=color)
-        ax.vlines(x, c[f"{statistic}_low"], c[f"{statistic}_high"], color=color)
+        ax.vlines(x, c[f"{statistic}_low"], c[f"{statistic}_high"], color=color,
+                  label="95 % interval over the seeds" if reference == "baseline" else None)
         for told, face in ((True, color), (False, "white")):
             ax.plot(x[c["told"] == told], c[statistic][c["told"] == told], "o", color=color, mfc=face,
                     label=f"from {reference}{'' if told else ', not told from it'}")
