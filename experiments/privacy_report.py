@@ -1,4 +1,4 @@
-"""The privacy study's report: the paper's claims answered in words, and the figures, from the frame of runs."""
+"""The privacy study's report: the paper's claims with their verdicts, and the figures, from the frame of runs."""
 
 import math
 from itertools import combinations
@@ -6,102 +6,274 @@ from itertools import combinations
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from matplotlib.ticker import NullFormatter
-from scipy.stats import spearmanr
+from matplotlib.ticker import NullFormatter, NullLocator
 
 from bifkit import plots
+from experiments import divergence, privacy
+from experiments.divergence import FAILS, HOLDS
 from experiments.models import privacy as dp_sgd
-from experiments.privacy import (
-    FIGURE_NOISE,
-    auc_table,
-    good,
-    importances,
-    invase_table,
-    kl_table,
-    vectors,
-    verdicts,
-)
+from experiments.privacy import COLUMNS, FEATURES, FIGURE_NOISE, auc_table, good, importances, vectors
+from experiments.runner import rows
 
+METHODS = {"paper": "BIF as printed", "rank": "preset rank"}  # by which a claim about BIF is judged
+TITLES = {"rank": "BIF, preset rank", "few": "BIF, preset few", "paper": "BIF as printed", "invase": "INVASE"}
 PAPER_ADULT = ["relationship", "education-num", "capital-gain"]  # the paper's non-private order
-TITLES = {"rank": "BIF, preset rank", "paper": "BIF, objective as printed", "invase": "INVASE (Bernoulli)"}
+SAID = {"relationship": -1, "age": 1, "marital-status": 1}  # falls, rises, rises with noise
+TOP, KEPT = 8, 6  # the bar chart's eight; how many of them have to stay
+FIGURE, BARS, SUPPLEMENT = "section 5.3, privacy figure", "section 5.3, bar chart", "supplement, privacy"
+INVASE_FIGURE = "supplement, INVASE figure"
 
 
-def _yes(holds):
-    return "holds" if holds else "does not hold"
+def claims(frame=None, protocol=None) -> pd.DataFrame:
+    """Every claim of the paper's privacy sections: claim, where, measured, verdict, notebook.
+
+    The rules: heads of ``experiments/divergence.py`` and ``experiments/privacy.py``. Without arguments from the stored
+    rows; ``frame`` and ``protocol`` are those of ``privacy.run`` and ``privacy.protocol``.
+    """
+    if frame is None:
+        frame = rows.replay(privacy.grid(), "privacy")
+        protocol = rows.replay(privacy.protocol_grid(), "privacy_protocol")
+    frame, lines = good(frame), []
+    for dataset, runs in frame.groupby("dataset"):
+        lines += _auc(dataset, runs) + _grows(dataset, runs, protocol)
+        for name in METHODS:
+            lines += _evens(dataset, runs, name) + _stay(dataset, runs, name)
+        lines += _adult(runs) if dataset == "Adult" else _diabetes(runs) if dataset == "Diabetes" else []
+    if lines:
+        lines.append(_noise())
+    table = pd.DataFrame(lines, columns=["claim", "where", "measured", "verdict"])
+    return table.assign(notebook="04_privacy")
 
 
-def findings(frame) -> list[str]:
-    """Sentences on the paper's claims about both data sets, each counted from the runs."""
-    lines, book = [], verdicts(frame)
-    for d, t in auc_table(frame).groupby("dataset"):
-        t = t.sort_values("level")
-        drops = [f"{a:.3g} to {b:.3g}, by {-gap:.4f}" for a, b, gap in
-                 zip(t["level"], t["level"][1:], np.diff(t["auc"]), strict=False) if gap <= 0]
-        lines.append(f"{d}: mean AUC rises with epsilon, {t['auc'].iloc[0]:.4f} to {t['auc'].iloc[-1]:.4f}: "
-                     f"{_yes(not drops)}" + (f" (not from eps {'; '.join(drops)}; "
-                                                   f"standard error of a mean {t['se'].mean():.4f})" if drops else ""))
-        for name in ("rank", "paper", "invase"):
-            if (d, f"kl {name}") in book.index:
-                v = book.loc[(d, f"kl {name}")]
-                holds = v["spearman"] <= -0.9 and min(v["over floor"], v["over ref"]) >= 3
-                lines.append(f"{d}, {name}: mean KL falls with epsilon, well above the floor: {_yes(holds)} (Spearman "
-                             f"{v['spearman']:.2f}; strongest level {v['over floor']:.1f} x its own floor, "
-                             f"{v['over ref']:.1f} x the reference's)")
-    return lines + _robust(frame) + _adult(frame) + _diabetes(frame)
+def _numbers(values, digits=3):
+    return " ".join(f"{v:.{digits}f}" if digits else f"{v:.3g}" for v in values)
 
 
-def _robust(frame):
-    """The paper's two readings of its bar chart: differences even out with each level, and the first features stay."""
-    lines = []
-    for d, t in importances(frame).groupby("dataset"):
-        parts = [p for _, p in t.groupby("noise")]  # no noise first
-        weak, strong = parts[0], parts[-1]
-        size = [float(np.exp(-(p["importance"] * np.log(p["importance"])).sum())) for p in parts]
-        rank = float(spearmanr(range(len(size)), size).statistic) if len(size) > 1 else math.nan
-        shared = len(set(weak["feature"][:8]) & set(strong["feature"][:8]))
-        lines += [f"{d}: differences between features shrink with privacy: {_yes(rank >= 0.9)} (effective number of "
-                  f"features from no noise to most: {' '.join(f'{v:.1f}' for v in size)}; Spearman {rank:.2f})",
-                  f"{d}: the first features stay: {shared} of the non-private top 8 are in the top 8 at eps "
-                  f"{strong['level'].iloc[0]:.3g}; first without noise: {weak['feature'].iloc[0]}, there: "
-                  f"{strong['feature'].iloc[0]}"]
+def _found(runs, column):
+    """(vectors (levels, seeds, D), sigmas), no noise first; None where the column is not there at two levels."""
+    found = vectors(runs, column)
+    noises = sorted({n for n, _, _ in found})
+    return (divergence.stack(found, noises)[0], noises) if len(noises) > 1 and noises[0] == 0 else (None, noises)
+
+
+def _shares(found, column="alpha"):
+    return found if column == "invase" else found / found.sum(-1, keepdims=True)
+
+
+def _auc(dataset, runs):
+    wide = runs.pivot(index="noise", columns="seed", values="auc_test").dropna(axis=1).sort_index(ascending=False)
+    if len(wide) < 2 or wide.shape[1] < 2:
+        return []
+    found, means, se = divergence.rises(divergence.resampled(wide.to_numpy())), wide.mean(axis=1), wide.sem(axis=1)
+    return [(f"{dataset}: the AUC falls with privacy", f"{FIGURE} (left)",
+             f"mean AUC, most noise to none: {_numbers(means, 4)} (standard error {se.max():.4f} or less, "
+             f"{wide.shape[1]} seeds); {divergence.words(found)}", divergence.decide(found["share"]))]
+
+
+def _grows(dataset, runs, protocol):
+    """KL and distance by both methods, the paper's own protocol, and INVASE."""
+    lines, table = [], privacy.curves(runs)
+    for name in (*METHODS, "invase"):
+        found, _ = _found(runs, COLUMNS[name])
+        if found is None:
+            continue
+        kind, who = ("bernoulli", "INVASE") if name == "invase" else ("dirichlet", METHODS[name])
+        values = divergence.sampled(found, kind)
+        part = table[table["explainer"] == name]
+        place = INVASE_FIGURE if name == "invase" else f"{FIGURE} (right)"
+        lines.append(_rise(f"{dataset}, {who}: the KL from the non-private explanation grows with noise", place, "kl",
+                           part, values, found.shape[1]))
+        if name != "invase":
+            lines.append(_rise(f"{dataset}, {who}: the explanation moves further away with noise (distance)", place,
+                               "distance", part, values, found.shape[1]))
+    part = protocol[protocol["dataset"] == dataset] if protocol is not None and len(protocol) else ()
+    if len(part):
+        lines += _protocol(dataset, runs, part)
     return lines
 
 
-def _adult(frame):
+def _rise(claim, place, statistic, part, values, seeds):
+    """A claim that a curve rises; ``part`` is its table (divergence.curve), ``values`` its resamples."""
+    found, last = divergence.rises(values[statistic]), part.iloc[-1]
+    p = f"p {last['p_holm']:.2g} after Holm" if seeds >= divergence.ENOUGH else \
+        f"{'above' if last['told'] else 'below'} the floor of the distance"
+    low, high, floor = (last[f"{statistic}_{end}"] for end in ("low", "high", "floor"))
+    text = (f"{_numbers(part[statistic], 0)}, weakest to strongest; the last {last[statistic]:.3g} (95 % interval "
+            f"{low:.3g} to {high:.3g}; floor {floor:.3g}; {p}); {divergence.words(found)}; {seeds} seeds")
+    if statistic == "kl":
+        text += f"; the other direction: {divergence.words(divergence.rises(values['kl_reverse']))}"
+    return claim, place, text, divergence.decide(found["share"], bool(last["told"]))
+
+
+def _protocol(dataset, runs, part):
+    """The paper's own protocol: one classifier per level; and how its curve would look with each of our classifiers."""
+    found = privacy.protocol_vectors(part)
+    noises = sorted({n for n, _, _ in found})
+    values = divergence.sampled(divergence.stack(found, noises)[0])
+    ours, _ = _found(runs, "alpha_paper")
+    single = 0 if ours is None else sum(
+        divergence.spearman(divergence.sampled(ours[:, [i]], count=1)["kl"][:1])[0] >= divergence.SPEARMAN
+        for i in range(ours.shape[1]))
+    claim, place, text, verdict = _rise(
+        f"{dataset}, BIF as printed, the paper's own protocol (one classifier per level, five explainer seeds, alphas "
+        "averaged): the KL grows with noise", f"{FIGURE} (right)", "kl", privacy.protocol_curve(part), values, 5)
+    many = "" if ours is None else (f"; of the {ours.shape[1]} seeds, each with one classifier per level, {single} "
+                                    "reach Spearman .9")
+    return [(claim, place, text.replace("5 seeds", "5 explainer seeds") + many, verdict)]
+
+
+def evenness(shares):
+    """The effective number of features, exp of the entropy, over the last axis.
+
+    >>> evenness(np.array([0.5, 0.5, 0.0])).round(6)
+    np.float64(2.0)
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.exp(-np.where(shares > 0, shares * np.log(shares), 0).sum(-1))
+
+
+def _evens(dataset, runs, name):
+    found, _ = _found(runs, COLUMNS[name])
+    if found is None:
+        return []
+    values = divergence.resampled(evenness(_shares(found)))
+    rise = divergence.rises(values)
+    return [(f"{dataset}, {METHODS[name]}: differences between features shrink with privacy", BARS,
+             f"effective number of features, no noise to most: {_numbers(values[0], 1)}; {divergence.words(rise)}; "
+             f"{found.shape[1]} seeds", divergence.decide(rise["share"]))]
+
+
+def kept(shares, first=TOP, top=TOP):
+    """(B, levels - 1): how many of the reference's ``first`` features are among each level's ``top``.
+
+    ``shares`` are mean importances (B, levels, D), the reference first.
+
+    >>> kept(np.array([[[0.5, 0.3, 0.2], [0.1, 0.4, 0.5]]]), first=2, top=2).tolist()
+    [[1]]
+    """
+    order = np.argsort(np.argsort(-shares, axis=-1, kind="stable"), axis=-1)  # rank of each feature, from 0
+    return ((order[:, :1] < first) & (order[:, 1:] < top)).sum(-1)
+
+
+def _means(found):
+    """Mean importances (1 + resamples, levels, D)."""
+    n = found.shape[1]
+    return divergence.averaged(np.vstack([np.full((1, n), 1 / n), divergence.resamples(n)]), found)[1]
+
+
+def _stay(dataset, runs, name):
+    """The top 8 stay; the first three stay among the eight."""
+    found, _ = _found(runs, COLUMNS[name])
+    if found is None:
+        return []
+    means, n, size = _means(found), found.shape[1], found.shape[2]
+    eight, three = kept(means), kept(means, first=3)
+    half = found[:1, :n // 2], found[:1, n // 2:]
+    again = kept(np.stack([_shares(h).mean(1)[0] for h in half])[None])[0, 0] if n > 3 else math.nan
+    lines = []
+    for what, values, wanted, of in ((f"the non-private top {TOP} remain", eight, KEPT, TOP),
+                                     ("the most relevant three can be told even so", three, 3, 3)):
+        share = float((values[1:] >= wanted).all(1).mean())
+        lines.append((f"{dataset}, {METHODS[name]}: {what}", BARS,
+                      f"of the non-private {of}, among the first {TOP} of {size}, weakest noise to strongest: "
+                      f"{' '.join(map(str, values[0]))} (two halves of the non-private seeds share {again} of {TOP}); "
+                      f"at least {wanted} at every level in {100 * share:.0f} % of the resamples",
+                      divergence.decide(share)))
+    return lines
+
+
+def _first(runs, name, wanted):
+    """(first features of the non-private mean, share of resamples with the ``wanted`` ones first in this order)."""
+    found, _ = _found(runs, COLUMNS[name])
+    if found is None:
+        return None, math.nan, 0, 0
+    names, k = FEATURES[runs["dataset"].iloc[0]], len(wanted)
+    order = np.argsort(-_means(found)[:, 0], axis=-1, kind="stable")[:, :k]
+    share = float((order[1:] == [names.index(w) for w in wanted]).all(1).mean())
+    seeds = (np.argsort(-_shares(found)[0], axis=-1)[:, :k] == [names.index(w) for w in wanted]).all(1)
+    return [names[i] for i in order[0]], share, int(seeds.sum()), len(seeds)
+
+
+def _adult(runs):
     """Order without noise, and what noise does to relationship, age and marital status."""
     lines = []
-    for name in ("rank", "paper"):
-        t = importances(frame, f"alpha_{name}").query("dataset == 'Adult'")
-        if t.empty:
+    for name, who in METHODS.items():
+        order, share, count, of = _first(runs, name, PAPER_ADULT)
+        if order is None:
             continue
-        weak, strong = (t[t["noise"] == s].set_index("feature") for s in (0.0, t["noise"].max()))
-        order = weak.index[:3].tolist()
-        lines.append(f"Adult, {name}: non-private order relationship, education-num, capital-gain: "
-                     f"{_yes(order == PAPER_ADULT)} (ours: {', '.join(order)}; relationship is number "
-                     f"{weak.loc['relationship', 'rank']})")
-        for feature, way in (("relationship", -1), ("age", 1), ("marital-status", 1)):
-            a, b = weak.loc[feature, "importance"], strong.loc[feature, "importance"]
-            gap = math.hypot(weak.loc[feature, "se"], strong.loc[feature, "se"])
-            lines.append(f"Adult, {name}: {feature} {'rises' if way > 0 else 'falls'} with noise: "
-                         f"{_yes(way * (b - a) > gap)} ({a:.3f} to {b:.3f}, standard error of the change {gap:.3f})")
+        lines.append((f"Adult, {who}: without noise relationship, education-num, capital-gain are first, in this order",
+                      SUPPLEMENT, f"ours: {', '.join(order)}; so in {100 * share:.0f} % of the resamples, and in "
+                      f"{count} of {of} seeds", divergence.decide(share)))
+        shares = _shares(_found(runs, COLUMNS[name])[0])
+        for feature, way in SAID.items():
+            values = shares[:, :, FEATURES["Adult"].index(feature)]
+            change, low, high = divergence.moves(values)
+            lines.append((f"Adult, {who}: {feature} {'rises' if way > 0 else 'falls'} with noise", SUPPLEMENT,
+                          f"{values[0].mean():.3f} without noise, {values[-1].mean():.3f} with most; change over all "
+                          f"levels {change:+.3f} (95 % interval {low:+.3f} to {high:+.3f}, {values.shape[1]} seeds)",
+                          divergence.decide_move(low, high, way)))
     return lines
 
 
-def _diabetes(frame):
+def _diabetes(runs):
     """number_inpatient without noise, and what INVASE selects at the levels of its figure."""
-    t = importances(frame).query("dataset == 'Diabetes' and noise == 0")
     lines = []
-    if len(t):
-        r = t[t["feature"] == "number_inpatient"].iloc[0]
-        lines.append(f"Diabetes: number_inpatient first without privacy: {_yes(r['rank'] == 1)} "
-                     f"(first in {r['first_in']} of {r['seeds']} seeds)")
-    picks = invase_table(frame).query("dataset == 'Diabetes'").set_index("sigma")["selected"]
+    for name, who in METHODS.items():
+        order, share, count, of = _first(runs, name, ["number_inpatient"])
+        if order is not None:
+            lines.append((f"Diabetes, {who}: number_inpatient is first without noise", f"{BARS}; {INVASE_FIGURE}",
+                          f"ours: {order[0]}; number_inpatient in {100 * share:.0f} % of the resamples, and in {count} "
+                          f"of {of} seeds", divergence.decide(share)))
+    found, noises = _found(runs, "invase")
+    if found is None:
+        return lines
+    picks, index = found > 0.5, FEATURES["Diabetes"].index("number_inpatient")  # (levels, seeds, D)
     for sigma, eps in FIGURE_NOISE.items():
-        if sigma in picks:
-            holds = picks[sigma] == ("none" if eps < 1 else "number_inpatient")
-            lines.append(f"Diabetes: INVASE selects {'nothing' if eps < 1 else 'number_inpatient'} at eps {eps:g}: "
-                         f"{_yes(holds)} (selected: {picks[sigma]})")
-    return lines
+        if sigma in noises:
+            at = picks[noises.index(sigma)]
+            right = at[:, index] if eps >= 1 else ~at.any(1)
+            what = "number_inpatient" if eps >= 1 else "nothing"
+            lines.append((f"Diabetes: INVASE selects {what} at epsilon {eps:g}", INVASE_FIGURE,
+                          f"so in {right.sum()} of {len(right)} seeds; features selected: "
+                          f"{' '.join(str(n) for n in at.sum(1))}", divergence.decide_counts(right.sum(), len(right))))
+    return lines + [_similar(picks[1:], divergence.sampled(found, "bernoulli"))]
+
+
+def _similar(picks, values):
+    """INVASE's selections stay similar over the levels while its KL differs."""
+    both = [(a & b).sum(-1) / np.maximum((a | b).sum(-1), 1) for a, b in combinations(picks, 2)]
+    jaccard = divergence.resampled(np.mean(both, axis=0)[None])[:, 0]
+    rise = divergence.rises(values["kl"])
+    parts = divergence.decide(float((jaccard[1:] >= 0.5).mean())), divergence.decide(rise["share"])
+    verdict = FAILS if FAILS in parts else HOLDS if set(parts) == {HOLDS} else divergence.OPEN
+    return ("Diabetes: INVASE's selection stays similar over the levels while its KL differs", INVASE_FIGURE,
+            f"two levels share {jaccard[0]:.2f} of what either selects (95 % interval "
+            f"{np.quantile(jaccard[1:], 0.025):.2f} to {np.quantile(jaccard[1:], 0.975):.2f}); its KL: "
+            f"{divergence.words(rise)}; {picks.shape[1]} seeds", verdict)
+
+
+def _noise():
+    table = privacy.noise_table()
+    gap = (table["paper"] / table["printed"] - 1).abs().max()
+    return ("the epsilons of the noise table", "supplement, noise table", f"recomputed within {100 * gap:.2f} % of the "
+            "printed ones (for batches drawn anew; the authors' code cut fixed ones)", HOLDS if gap <= 0.005 else FAILS)
+
+
+def level_table(frame) -> pd.DataFrame:
+    """``privacy.curves`` as text for readers: value [interval], floor, p after Holm, told or not."""
+    table = privacy.curves(frame)
+    out = table[["dataset", "explainer", "noise"]].assign(epsilon=[f"{e:.3g}" for e in table["epsilon"]])
+    for name in divergence.STATISTICS if len(table) else ():
+        digits = ".3f" if name == "distance" else ".3g"
+        out[name] = [f"{v:{digits}} [{a:{digits}}, {b:{digits}}]" for v, a, b in
+                     zip(table[name], table[f"{name}_low"], table[f"{name}_high"], strict=True)]
+        out[f"{name} floor"] = [f"{v:{digits}}" for v in table[f"{name}_floor"]]
+    if len(table):
+        out["p (Holm)"] = [f"{p:.4f}" if n >= divergence.ENOUGH else "too few"
+                           for p, n in zip(table["p_holm"], table["seeds"], strict=True)]
+        out["told"] = np.where(table["told"], "yes", "no")
+        out["seeds"] = table["seeds"]
+    return out.set_index(["dataset", "explainer", "noise"])
 
 
 # ------------------------------------------------------------------ explained on public rows
@@ -116,7 +288,7 @@ def moved(a, b) -> float:
     return float(np.abs(a - b).sum() / 2)
 
 
-def _shares(runs, column):
+def _by_seed(runs, column):
     """{seed: mean importances} of the runs of one level."""
     return {seed: np.asarray(v, float) / np.sum(v) for _, seed, v in vectors(runs, column)}
 
@@ -132,10 +304,12 @@ def public_table(frame) -> pd.DataFrame:
     """
     columns = ["epsilon", "public", "again", "seeds", "top five", "from no noise", "from no noise, public"]
     rows = {}
-    for dataset, runs in good(frame).groupby("dataset"):
+    frame = good(frame)
+    frame = frame[frame["alpha_public"].notna()] if "alpha_public" in frame else frame[:0]  # the first five seeds
+    for dataset, runs in frame.groupby("dataset"):
         reference = []
         for noise, level in runs.groupby("noise"):
-            private, public, again = (_shares(level, f"alpha_{c}") for c in ("rank", "public", "again"))
+            private, public, again = (_by_seed(level, f"alpha_{c}") for c in ("rank", "public", "again"))
             if not public:
                 continue
             means = [np.mean(list(v.values()), axis=0) for v in (private, public)]
@@ -149,10 +323,6 @@ def public_table(frame) -> pd.DataFrame:
                 *([moved(a, b) for a, b in zip(means, reference, strict=True)] if reference else [math.nan] * 2)]
     index = pd.MultiIndex.from_tuples(list(rows), names=["dataset", "noise"]) if rows else None
     return pd.DataFrame(list(rows.values()), columns=columns, index=index)
-
-
-def _numbers(values):
-    return " ".join(f"{v:.3f}" for v in values)
 
 
 def public_findings(frame) -> list[str]:
@@ -183,6 +353,7 @@ def _axis(ax, labels):
     ax.set_xscale("log")
     ax.set_xticks(list(labels), list(labels.values()), rotation=60)
     ax.xaxis.set_minor_formatter(NullFormatter())
+    ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xlabel("epsilon of the model (PRV)")
 
 
@@ -207,31 +378,72 @@ def auc_figure(frame):
     return fig
 
 
-def kl_figure(frame):
-    """KL against epsilon with standard errors and both floors: one row per data set, one column per explainer."""
-    table = kl_table(frame)
+LABELS = {"kl": "KL (nats, log scale)", "distance": "total variation"}
+
+
+def curve_figure(frame, statistic="kl", protocol=None):
+    """The statistic against epsilon: one row per data set, one column per explainer; BIF's panels share their scale.
+
+    Bars are 95 % intervals over the seeds; a marker is filled where the level is told from the reference. Dashed: the
+    floor. With ``statistic="kl"`` the other direction is dotted; ``protocol`` adds the paper's own protocol.
+    """
+    table = privacy.curves(frame)
     names = list(table["dataset"].unique())
-    fig, axes = plt.subplots(max(len(names), 1), 3, figsize=(12, 3.4 * max(len(names), 1)), layout="constrained",
-                             squeeze=False)
-    for (i, name), (j, explainer) in ((a, b) for a in enumerate(names) for b in enumerate(TITLES)):
-        ax, t = axes[i, j], table[(table["dataset"] == name) & (table["explainer"] == explainer)].sort_values("level")
-        low = np.minimum(t["se"].fillna(0), 0.95 * t["kl"])  # a logarithmic axis has no zero
-        ax.errorbar(t["level"], t["kl"], [low, t["se"].fillna(0)], marker="o", capsize=3, color=plots.BLUE,
-                    label="D(non-private || private)")
-        ax.plot(t["level"], t["kl_reverse"], "o:", color=plots.SKY, ms=3, label="D(private || non-private)")
-        ax.plot(t["level"], t["floor"], "s--", color=plots.ORANGE, ms=3, label="floor: seeds of this level")
-        ax.plot(t["level"], t["floor_reference"], "-", color=plots.GREY, label="floor: non-private seeds")
-        ax.set_yscale("log")
-        _axis(ax, {e: f"{e:.2g}" for e in t["level"]})
-        ax.set_ylabel("KL (nats)")
-        ax.set_title(f"{name}: {TITLES[explainer]}", loc="left")
+    fig, axes = plt.subplots(max(len(names), 1), len(TITLES), figsize=(13, 3.1 * max(len(names), 1) + 0.4),
+                             layout="constrained", squeeze=False)
+    for i, name in enumerate(names):
+        for ax in axes[i, 1:3]:
+            ax.sharey(axes[i, 0])
+        for ax, explainer in zip(axes[i], TITLES, strict=True):
+            t = table[(table["dataset"] == name) & (table["explainer"] == explainer)].sort_values("epsilon")
+            _curve(ax, t, statistic)
+            if statistic == "kl" and explainer == "paper" and protocol is not None:
+                _protocol_curve(ax, t, protocol[protocol["dataset"] == name])
+            ax.set_ylabel(LABELS[statistic] if explainer != "invase" or statistic == "kl" else
+                          "selections that changed")
+            ax.set_title(f"{name}: {TITLES[explainer]}", loc="left", fontsize=9)
+        if statistic == "distance":
+            axes[i, 0].set_ylim(0, None)  # the three that share it
+            axes[i, -1].set_ylim(0, None)
     if names:
-        fig.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
+        handles = {label: h for ax in axes.flat for h, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+        fig.legend(handles.values(), handles, loc="outside lower center", ncols=3, fontsize=8)
     return fig
 
 
+def _curve(ax, t, statistic):
+    """One curve with its intervals, markers by told or not, and the floor."""
+    if t.empty:
+        return
+    name = "D(non-private || private)" if statistic == "kl" else "distance from the non-private explanation"
+    ax.plot(t["epsilon"], t[statistic], "-", color=plots.BLUE, lw=1.2)
+    ax.vlines(t["epsilon"], t[f"{statistic}_low"], t[f"{statistic}_high"], color=plots.BLUE, lw=1.2,
+              label="95 % interval over the seeds")
+    for told, face, words in ((True, plots.BLUE, "told from the reference"), (False, "white", "not told from it")):
+        part = t[t["told"] == told]
+        ax.plot(part["epsilon"], part[statistic], "o", color=plots.BLUE, mfc=face, label=f"{name}, {words}")
+    if statistic == "kl":
+        ax.plot(t["epsilon"], t["kl_reverse"], "s:", color=plots.SKY, ms=3, label="D(private || non-private)")
+        ax.set_yscale("log")
+    ax.axhline(t[f"{statistic}_floor"].iloc[0], color=plots.GREY, ls="--", lw=1,
+               label="floor: two halves of the non-private seeds")
+    _axis(ax, {e: f"{e:.2g}" for e in t["epsilon"]})
+
+
+def _protocol_curve(ax, t, rows_):
+    """The paper's own protocol beside the curve over seeds."""
+    if rows_.empty or t.empty:
+        return
+    p = privacy.protocol_curve(rows_).merge(t[["noise", "epsilon"]], on="noise").sort_values("epsilon")
+    ax.plot(p["epsilon"], p["kl"], "^-", color=plots.ORANGE, ms=4, lw=1,
+            label="the paper's own protocol: one classifier per level, five explainer seeds")
+
+
 def top_figure(frame, dataset, k=8, column="alpha_rank"):
-    """The k first features at each level; a feature keeps its colour, strong for those of the non-private k."""
+    """The k first features at each level; a feature keeps its colour, strong for those of the non-private k.
+
+    Of INVASE the bars are its mean selection probabilities, as they are.
+    """
     table = importances(frame, column)
     table = table[table["dataset"] == dataset]
     parts = [p.head(k) for _, p in table.sort_values(["noise", "rank"]).groupby("noise")]
@@ -252,5 +464,6 @@ def top_figure(frame, dataset, k=8, column="alpha_rank"):
         ax.set_title(f"{dataset}, " + ("no noise" if math.isinf(eps) else f"epsilon {eps:.3g}"), loc="left", fontsize=9)
     for ax in axes.flat[len(parts):]:
         ax.set_axis_off()
-    fig.supxlabel("importance, mean and standard error over the seeds", fontsize=9)
+    what = "selection probability" if column == "invase" else "importance"
+    fig.supxlabel(f"{what}, mean and standard error over the seeds", fontsize=9)
     return fig

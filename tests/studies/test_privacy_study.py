@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from scipy import stats
 from torch.distributions import Dirichlet, kl_divergence
 
 from experiments import privacy, privacy_report
@@ -26,7 +25,7 @@ def _alpha(names, first, noise, seed, size=0.02):
     return (a * np.exp(np.random.default_rng([seed, int(100 * noise)]).normal(0, size, len(a)))).tolist()
 
 
-def _frame(dataset="Diabetes", first=("number_inpatient", "number_emergency", "age"), seeds=(0, 1, 2), auc=None):
+def _frame(dataset="Diabetes", first=("number_inpatient", "number_emergency", "age"), seeds=range(20, 32), auc=None):
     rows = []
     for seed in seeds:
         for noise in privacy.LEVELS[dataset]:
@@ -37,24 +36,26 @@ def _frame(dataset="Diabetes", first=("number_inpatient", "number_emergency", "a
             rows.append({"dataset": dataset, "noise": noise, "seed": seed, "auc_test": score, "auc_train": score,
                          "epsilon": EPSILON.get(noise, math.inf), "alpha_rank": json.dumps(alpha),
                          "alpha_paper": json.dumps(alpha) if noise in dp_sgd.NOISE else np.nan,
+                         "alpha_few": json.dumps(alpha),
                          "invase": json.dumps(picked.tolist()) if noise in privacy.INVASE_LEVELS[dataset] else np.nan,
                          "clip": 1.0, "error": ""})
     return pd.DataFrame(rows)
 
 
-def _says(frame, start):
-    lines = [line for line in privacy_report.findings(frame) if line.startswith(start)]
-    assert len(lines) == 1, (start, privacy_report.findings(frame))
-    return lines[0]
+def _says(table, start):
+    found = table[table["claim"].str.startswith(start)]
+    assert len(found) == 1, (start, table["claim"].tolist())
+    return found.iloc[0]
 
 
 def test_the_grid_holds_the_papers_levels_for_every_seed():
     rows = privacy.grid()
     for name in ("Adult", "Diabetes"):
-        for seed in range(5):
+        for seed in range(20, 40):
             levels = {r["noise"] for r in rows if r["dataset"] == name and r["seed"] == seed}
             assert set(dp_sgd.NOISE) <= levels and (name == "Adult" or set(privacy.FIGURE_NOISE) <= levels)
-    assert {r["seed"] for r in rows} == set(range(5)) and len({tuple(r.values()) for r in rows}) == len(rows)
+    assert {r["seed"] for r in rows} == set(range(20, 40)) and len({tuple(r.values()) for r in rows}) == len(rows)
+    assert all({k: r[k] for k in ("dataset", "noise", "seed")} in rows for r in privacy.protocol_grid())
 
 
 def test_the_levels_of_the_invase_figure_are_reached():
@@ -65,13 +66,14 @@ def test_the_levels_of_the_invase_figure_are_reached():
 
 
 def test_a_run_records_model_ledger_and_explanations():
-    row = privacy.run("Toy", 17.0, 100)
+    row = privacy.run("Toy", 17.0, 20)
     json.dumps(row)
     assert row["steps"] == 5 * (row["rows"] // 100) and row["sample_rate"] == pytest.approx(100 / row["rows"])
     assert row["epsilon"] == pytest.approx(dp_sgd.prv(17.0, row["sample_rate"], row["steps"]), rel=1e-4)
     assert row["epsilon_gdp"] < row["epsilon"] == row["epsilon_prv"] < row["epsilon_opacus_rdp"]
     assert row["epsilon_gdp"] < row["epsilon_pld"] < row["epsilon_prv"]
-    assert {len(row[c]) for c in ("alpha_rank", "alpha_paper", "alpha_public", "alpha_again", "invase")} == {11}
+    stored = [f"alpha_{c}" for c in ("rank", "few", "paper", "public", "again")] + ["invase"]
+    assert {len(row[c]) for c in stored} == {11}
     assert min(row["alpha_rank"]) > 0 and 0 <= min(row["invase"]) <= max(row["invase"]) <= 1
 
 
@@ -83,11 +85,11 @@ def test_the_public_explanation_sees_no_private_row(monkeypatch):
         return real(self, X, y)
     monkeypatch.setattr(privacy.GlobalBIF, "fit", fit)
     monkeypatch.setitem(privacy.ITERATIONS, "Toy", 2)
-    row, data = privacy.run("Toy", 2.3, 100), privacy.load("Toy", 100)
+    row, data = privacy.run("Toy", 2.3, 20), privacy.load("Toy", 20)
     (public, seed), = seen[len(data.X_test)]
     private = seen[len(data.X_train)]
     assert np.array_equal(public, data.X_test) and all(np.array_equal(X, data.X_train) for X, _ in private)
-    assert [s for _, s in private].count(seed) == 1 and len({s for _, s in private}) == 3  # rank, paper, again
+    assert [s for _, s in private].count(seed) == 1 and len({s for _, s in private}) == 4  # rank, few, paper, again
     assert row["alpha_public"] != row["alpha_rank"] != row["alpha_again"]
 
 
@@ -100,35 +102,53 @@ def test_models_of_a_seed_share_start_and_batches():
     assert all(same) and not torch.equal(next(runs[0][0].parameters()), next(runs[1][0].parameters()))
 
 
-def test_kl_is_from_non_private_to_private_over_paired_seeds():
-    frame = _frame()
-    alpha = {(r.noise, r.seed): torch.tensor(json.loads(r.alpha_rank)).double() for r in frame.itertuples()}
-    table = privacy.kl_table(frame).query("explainer == 'rank'").set_index("level")
+def test_the_papers_own_protocol_averages_the_fits_of_one_classifier(monkeypatch):
+    seen, real = [], privacy.GlobalBIF.fit
+
+    def fit(self, X, y):
+        seen.append(self.model)
+        return real(self, X, y)
+    monkeypatch.setattr(privacy.GlobalBIF, "fit", fit)
+    monkeypatch.setitem(privacy.EXPLAINERS["paper"], "min_steps", 5)
+    row = privacy.protocol("Toy", 2.3, 20)
+    assert len(seen) == 5 and len({id(g) for g in seen}) == 1
+    assert row["alpha"] == pytest.approx(np.mean(row["alphas"], axis=0), rel=1e-3)
+    assert len({tuple(a) for a in row["alphas"]}) == 5
+
+
+def test_kl_is_from_non_private_to_private_of_averaged_alphas():
+    frame = _frame(seeds=(20, 21, 22))
+    alpha = {n: torch.tensor(np.mean([json.loads(v) for v in part["alpha_rank"]], axis=0))
+             for n, part in frame.groupby("noise")}
+    table = privacy.curves(frame).query("explainer == 'rank'").set_index("noise")
     for noise, eps in EPSILON.items():
-        pairs = [(Dirichlet(alpha[0.0, s]), Dirichlet(alpha[noise, s])) for s in (0, 1, 2)]
-        there = [float(kl_divergence(p, q)) for p, q in pairs]
-        assert table.loc[eps, "kl"] == pytest.approx(np.mean(there), rel=1e-5)
-        assert table.loc[eps, "se"] == pytest.approx(stats.sem(there), rel=1e-4)
-        assert table.loc[eps, "kl_reverse"] == pytest.approx(np.mean([float(kl_divergence(q, p)) for p, q in pairs]),
-                                                             rel=1e-5)
-    seeds = [float(kl_divergence(Dirichlet(alpha[17.0, a]), Dirichlet(alpha[17.0, b])))
-             for a in (0, 1, 2) for b in (0, 1, 2) if a != b]
-    assert table.loc[0.1, "floor"] == pytest.approx(np.mean(seeds), rel=1e-5)
+        p, q = Dirichlet(alpha[0.0]), Dirichlet(alpha[noise])
+        assert table.loc[noise, "kl"] == pytest.approx(float(kl_divergence(p, q)), rel=1e-5)
+        assert table.loc[noise, "kl_reverse"] == pytest.approx(float(kl_divergence(q, p)), rel=1e-5)
+        assert table.loc[noise, "epsilon"] == eps
 
 
-def test_the_words_follow_the_numbers():
+def test_verdicts_follow_what_was_planted():
     frame = _frame()
-    assert "with epsilon, well above the floor: holds" in _says(frame, "Diabetes, rank: mean KL")
-    assert ": holds" in _says(frame, "Diabetes: mean AUC rises")
-    assert ": holds (first in 3 of 3 seeds)" in _says(frame, "Diabetes: number_inpatient first")
-    assert ": holds" in _says(frame, "Diabetes: differences between features shrink")
+    alphas = {n: [json.loads(v) for v in part["alpha_rank"]][:5] for n, part in frame.groupby("noise")}
+    protocol = pd.DataFrame([{"dataset": "Diabetes", "noise": n, "seed": 20, "alphas": json.dumps(a), "error": ""}
+                             for n, a in alphas.items() if n in dp_sgd.NOISE])
+    table = privacy_report.claims(frame, protocol)
+    assert list(table) == ["claim", "where", "measured", "verdict", "notebook"]
+    for start in ("Diabetes: the AUC falls", "Diabetes, preset rank: the KL", "Diabetes, preset rank: the explanation",
+                  "Diabetes, BIF as printed: the KL", "Diabetes, BIF as printed, the paper's own protocol",
+                  "Diabetes, preset rank: differences",
+                  "Diabetes, preset rank: number_inpatient is first", "the epsilons of the noise table",
+                  "Diabetes: INVASE selects nothing at epsilon 0.01", "Diabetes: INVASE selects number_inpatient at eps"
+                  "ilon 4"):
+        assert _says(table, start)["verdict"] == "holds", _says(table, start)["measured"]
+    assert "in 12 of 12 seeds" in _says(table, "Diabetes, preset rank: number_inpatient")["measured"]
     other = _frame(first=("age", "number_inpatient", "insulin"), auc=lambda s: 0.6 + 0.001 * s)
-    assert "does not hold (first in 0 of 3 seeds)" in _says(other, "Diabetes: number_inpatient first")
-    assert "does not hold (not from eps 0.01 to 0.1, by 0.1280;" in _says(other, "Diabetes: mean AUC rises")
-    still = frame.assign(alpha_rank=json.dumps(_alpha(privacy.FEATURES["Diabetes"], ("age", "race", "insulin"), 0, 0)))
-    still["alpha_rank"] = [json.dumps(_alpha(privacy.FEATURES["Diabetes"], ("age", "race", "insulin"), 0, r.seed + i))
-                           for i, r in enumerate(frame.itertuples())]  # seeds differ, levels do not
-    assert "does not hold" in _says(still, "Diabetes, rank: mean KL")
+    assert _says(privacy_report.claims(other), "Diabetes, preset rank: number_inpatient")["verdict"] == "does not hold"
+    assert _says(privacy_report.claims(other), "Diabetes: the AUC falls")["verdict"] == "does not hold"
+    still = frame.assign(alpha_rank=[json.dumps(_alpha(privacy.FEATURES["Diabetes"], ("age", "race", "insulin"), 0, i))
+                                     for i in range(len(frame))])  # seeds differ, levels do not
+    assert _says(privacy_report.claims(still), "Diabetes, preset rank: the explanation moves")["verdict"] != "holds"
 
 
 def test_how_far_explanations_move_on_public_rows():
@@ -162,18 +182,24 @@ def test_what_invase_selects():
     picks = privacy.invase_table(_frame()).set_index("sigma")["selected"]
     assert picks.to_dict() == {0.0: "number_inpatient", 0.96: "number_inpatient", 2.3: "number_inpatient",
                                17.0: "none", 145.0: "none"}
-    assert ": holds" in _says(_frame(), "Diabetes: INVASE selects nothing at eps 0.01")
-    assert ": holds" in _says(_frame(), "Diabetes: INVASE selects number_inpatient at eps 4")
 
 
 def test_adults_order_and_trends():
-    frame = _frame("Adult", ("relationship", "education-num", "capital-gain"))
-    assert ": holds" in _says(frame, "Adult, rank: non-private order")
-    assert ": holds" in _says(frame, "Adult, rank: relationship falls")
-    assert ": holds" in _says(frame, "Adult, rank: age rises")  # the rest gains what the first three lose
-    frame = _frame("Adult", ("capital-gain", "education-num", "relationship"))
-    assert "does not hold (ours: capital-gain, education-num, relationship; relationship is number 3)" in \
-        _says(frame, "Adult, rank: non-private order")
+    table = privacy_report.claims(_frame("Adult", ("relationship", "education-num", "capital-gain")))
+    assert _says(table, "Adult, preset rank: without noise")["verdict"] == "holds"
+    assert _says(table, "Adult, preset rank: relationship falls")["verdict"] == "holds"
+    assert _says(table, "Adult, preset rank: age rises")["verdict"] == "holds"  # the rest gains what the first lose
+    table = privacy_report.claims(_frame("Adult", ("capital-gain", "education-num", "relationship")))
+    found = _says(table, "Adult, preset rank: without noise")
+    assert found["verdict"] == "does not hold" and "ours: capital-gain, education-num, relationship" in \
+        found["measured"]
+
+
+def test_what_stays_among_the_first():
+    shares = np.array([[[0.4, 0.3, 0.2, 0.1], [0.1, 0.3, 0.2, 0.4], [0.4, 0.3, 0.1, 0.2]]])
+    assert privacy_report.kept(shares, first=2, top=2).tolist() == [[1, 2]]
+    assert privacy_report.kept(shares, first=1, top=3).tolist() == [[0, 1]]
+    assert privacy_report.evenness(np.full(5, 0.2)) == pytest.approx(5)
 
 
 def test_top_features_by_level():
@@ -184,7 +210,11 @@ def test_top_features_by_level():
 
 def test_figures_are_drawn():
     frame = pd.concat([_frame(), _frame("Adult", ("relationship", "education-num", "capital-gain"))])
-    assert len(privacy_report.auc_figure(frame).axes) == 2 and len(privacy_report.kl_figure(frame).axes) == 6
+    assert len(privacy_report.auc_figure(frame).axes) == 2
+    for statistic in ("kl", "distance"):
+        axes = privacy_report.curve_figure(frame, statistic).axes
+        assert len(axes) == 8 and all(any(line.get_linestyle() == "--" for line in ax.lines) for ax in axes)  # floors
+        assert axes[0].get_ylim() == axes[1].get_ylim() == axes[2].get_ylim()
     ax = privacy_report.top_figure(frame, "Diabetes").axes[0]
     assert len(ax.patches) == 8 and ax.get_yticklabels()[0].get_text() == "number inpatient"
 
@@ -192,11 +222,11 @@ def test_figures_are_drawn():
 def test_absent_data_are_named_and_break_nothing():
     frame = pd.DataFrame(privacy.grid()).assign(error="not run: no network")
     assert not_run(frame) == {"Adult": "no network", "Diabetes": "no network"}
-    for table in (privacy.ledger, privacy.auc_table, privacy.kl_table, privacy.verdicts, privacy.importances,
-                  privacy.invase_table, privacy_report.public_table):
+    for table in (privacy.ledger, privacy.auc_table, privacy.curves, privacy.protocol_curve, privacy.importances,
+                  privacy.invase_table, privacy_report.public_table, privacy_report.claims, privacy_report.level_table):
         assert table(frame).empty
-    assert privacy_report.findings(frame) == privacy_report.public_findings(frame) == []
-    privacy_report.auc_figure(frame), privacy_report.kl_figure(frame)
+    assert privacy_report.public_findings(frame) == []
+    privacy_report.auc_figure(frame), privacy_report.curve_figure(frame)
 
 
 def test_scores_meet_the_papers_noise_table():
