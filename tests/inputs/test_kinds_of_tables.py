@@ -3,6 +3,9 @@
 The features that a model uses are known here, and must come first.
 """
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -141,3 +144,9 @@ def test_many_rows():
     rows = explainer.explain(data)
     assert set(rows.to_global().top(2)) == {"x1", "x3"}
     assert len(repr(rows).splitlines()) < 20
+
+
+def test_every_row_of_the_page_has_its_test():
+    page = (Path(__file__).parents[2] / "docs" / "using.md").read_text(encoding="utf-8")
+    named = re.findall(r"\| `(test_\w+)` \|", page.partition("\n## Tables as they are")[2])
+    assert len(named) == 12 and set(named) <= set(globals())
