@@ -78,6 +78,10 @@ PARAMETERS = f"""
     output : str, int or function, optional
         Which part of what g returns to explain, where that is not one tensor: a key or attribute such as "logits", a
         position in a tuple, or a function of it.
+    surrogate : bool, default False
+        Explain a stand-in for g that has learned from randomly masked rows what a blank is
+        (:func:`bifkit.masked_surrogate`, with its defaults): for ``preset="few"``, where the place of what is kept must
+        not give the answer away. ``surrogate_`` says how far the two agree, and so do the posterior's settings.
     likelihood : str, optional
         "categorical" (classes), "binary" (one logit), "multilabel" (a logit for each of several labels; y is (N, C) of
         0 and 1) or "regression" (one value or several; y is (N,) or (N, C)); by default read off g's outputs and y.
@@ -100,11 +104,13 @@ PARAMETERS = f"""
     Attributes
     ----------
     score_ : float or None
-        How well g predicts y from the whole input: accuracy, or R^2 of a regression; of several labels or values
-        their mean.
+        How well g (or its surrogate) predicts y from the whole input: accuracy, or R^2 of a regression; of several
+        labels or values their mean.
     feature_importances_ : array (D,)
         The global share of each feature, a group's in equal parts (classes: their mean), as scikit-learn's
         ``SelectFromModel`` takes it. A LocalBIF that was loaded from a file has none: it is of the rows of fit.
+    surrogate_ : MaskedSurrogate
+        The stand-in that was explained; only with ``surrogate=True``, and not of an explainer loaded from a file.
     diagnostics_ : Diagnostics
         Has the fit converged, and does it say anything?
     history_ : list of list of float
@@ -120,14 +126,15 @@ class _BIF(BaseEstimator):
     def __init__(self, model, preset="rank", *, gate=None, fill=None, target=None, draws=None, point_estimate=None,
                  fidelity=None, prior=None, kl_weight=None, epochs=None, min_steps=None, batch_size=None, lr=None,
                  restarts=None, hidden=None, groups=None, group_names=None, feature_names=None, output=None,
-                 likelihood=None, image=None, classes=None, device=None, seed=0, progress=None, verbose=0):
+                 surrogate=False, likelihood=None, image=None, classes=None, device=None, seed=0, progress=None,
+                 verbose=0):
         self.model, self.preset, self.seed, self.device = model, preset, seed, device
         self.gate, self.fill, self.target, self.draws, self.lr = gate, fill, target, draws, lr
         self.point_estimate, self.prior, self.kl_weight, self.hidden = point_estimate, prior, kl_weight, hidden
         self.fidelity = fidelity
         self.epochs, self.min_steps, self.batch_size, self.restarts = epochs, min_steps, batch_size, restarts
         self.groups, self.feature_names, self.likelihood, self.image = groups, feature_names, likelihood, image
-        self.group_names, self.output, self.classes = group_names, output, classes
+        self.group_names, self.output, self.classes, self.surrogate = group_names, output, classes, surrogate
         self.progress, self.verbose = progress, verbose
 
     def _settings(self) -> Settings:
@@ -150,10 +157,14 @@ class _BIF(BaseEstimator):
             delattr(self, name)  # a fit that fails leaves no mixture of old and new
         s, started = self._settings(), time.perf_counter()
         device = inputs.check_model(self.model, self.device)
-        with verbosity(self.verbose), seeded(type(self).__name__, self.seed), inputs.frozen(self.model):
-            known = self.likelihood or getattr(self.model, "likelihood_", None)  # a stand-in knows what it stands for
-            rows = inputs.source(X, y, inputs.chosen(self.model, self.output), device=device, likelihood=known,
-                                 groups=self.groups, feature_names=self.feature_names, batch_size=s.batch_size)
+        if self.surrogate:
+            self._stand_in(X, y, s)
+        with verbosity(self.verbose), seeded(type(self).__name__, self.seed), inputs.frozen(self.explained()) as g:
+            known = self.likelihood or getattr(g if self.surrogate else self.model, "likelihood_", None)  # a stand-in's
+            rows = inputs.source(X, y, g, device=device, likelihood=known, groups=self.groups,
+                                 feature_names=self.feature_names, batch_size=s.batch_size)
+            if isinstance(g, inputs.MaskedSurrogate):
+                self.surrogate_report_ = g.report()
             self._learn_names(X, rows)
             s = s.for_data(len(self.group_names_), rows.gain)
             if rows.score is None:
@@ -174,6 +185,26 @@ class _BIF(BaseEstimator):
                      time.perf_counter() - started, self.elbo_, self.diagnostics_.effective_features)
         return self
 
+    def explained(self):
+        """What is explained: g, the part of its answer that ``output`` names, or the surrogate."""
+        if hasattr(self, "surrogate_"):
+            return self.surrogate_
+        if hasattr(self, "surrogate_report_") and not isinstance(self.model, inputs.MaskedSurrogate):
+            raise ValueError("this explainer was fitted on a surrogate, which is not part of its file: fit again")
+        return inputs.chosen(self.model, self.output)
+
+    def _stand_in(self, X, y, s):
+        """Train the surrogate on the rows of fit."""
+        if s.fill == "marginal":
+            raise ValueError("surrogate=True stands in for g where features are blank (preset='few'); the fill "
+                             "'marginal' of this preset shows other rows' values, which g knows")
+        if inputs.is_loader(X):
+            raise ValueError("surrogate=True needs the rows in memory: train one with bifkit.masked_surrogate on some "
+                             "of them, and explain that")
+        self.surrogate_ = inputs.masked_surrogate(
+            self.model, X, groups=self.groups, fill=s.fill, likelihood=self.likelihood, output=self.output, y=y,
+            seed=self.seed, progress=self.progress)
+
     def score(self, X, y) -> float:
         """How well g predicts ``y`` from the whole rows ``X``: what ``score_`` is for the rows of fit.
 
@@ -187,8 +218,8 @@ class _BIF(BaseEstimator):
         self._check_fitted()
         device = inputs.check_model(self.model)
         x = inputs.check_X(X, width=self.n_features_in_)[0].to(device)
-        with seeded("score"), inputs.frozen(self.model):
-            output = inputs.outputs(inputs.view(inputs.chosen(self.model, self.output), self.shape_), x)
+        with seeded("score"), inputs.frozen(self.explained()) as g:
+            output = inputs.outputs(inputs.view(g, self.shape_), x)
         labels = inputs.check_y(y, len(x), output.shape[1], self.likelihood_)[1]
         if labels is None:
             raise ValueError("score compares g's answers with labels: give y")
@@ -214,7 +245,7 @@ class _BIF(BaseEstimator):
 
     def _fit_once(self, rows, s, probe, restart, class_number=None):
         """One fit: (network, ELBO of each step, importances followed). A released g learns along, as a copy."""
-        model, stream_of = inputs.chosen(self.model, self.output), None
+        model, stream_of = self.explained(), None
         if s.batch_norm == "train":
             model = learning_copy(model)
             stream_of = inputs.view(copy.deepcopy(model), rows.shape)  # soft targets: g as it was, not as it learns
@@ -273,6 +304,7 @@ class _BIF(BaseEstimator):
             "from_frame": hasattr(self, "feature_names_in_"), "shape": list(self.shape_),
             "likelihood": self.likelihood_, "classes": self.classes_, "groups": groups,
             "output": None if callable(self.output) else self.output,
+            "surrogate": getattr(self, "surrogate_report_", None),
             "diagnostics": self.diagnostics_ and dataclasses.asdict(self.diagnostics_), "history": self.history_,
             "elbo": self.elbo_, "seed": self.seed, "restarts": len(self.networks_),
             "image": list(self.image) if self.image else None})
@@ -305,6 +337,9 @@ class _BIF(BaseEstimator):
             if meta.get("from_frame"):  # older files lack all that is read by get()
                 self.feature_names_in_ = np.array(self.columns_, dtype=object)
             self.classes = self.classes_
+            if meta.get("surrogate"):
+                self.surrogate_report_ = meta["surrogate"]
+                self.surrogate = not isinstance(model, inputs.MaskedSurrogate)
             self.diagnostics_ = Diagnostics(**meta["diagnostics"]) if meta.get("diagnostics") else None
             self.n_features_in_ = len(self.feature_names_)
             self.networks_ = inputs.stored_networks(
@@ -346,6 +381,8 @@ class _BIF(BaseEstimator):
                 groups[g] = new
         meta = {"explainer": type(self).__name__, "preset": self.preset, **dataclasses.asdict(self.settings_),
                 "seed": self.seed, "elbo": self.elbo_} | more
+        if hasattr(self, "surrogate_report_"):
+            meta["surrogate"] = self.surrogate_report_
         return Posterior(alpha, groups, settings=meta, index=index, null=self.settings_.prior + FLOOR)
 
 

@@ -54,7 +54,7 @@ def refine(explainer, X, background, *, steps=150, draws=16, lr=0.05, rows=512):
     device = inputs.check_model(explainer.model)
     x, pool = (inputs.check_X(a, width=explainer.n_features_in_)[0].to(device) for a in (X, background))
     found = {}
-    with seeded("refine", explainer.seed), inputs.frozen(explainer.model):
+    with seeded("refine", explainer.seed), inputs.frozen(explainer.explained()):
         for c, before in start.items() if isinstance(start, dict) else [(explainer.classes_, start)]:
             objective = _objective(explainer, pool, c, draws)
             alpha = [_climb(objective, x[i:i + rows], before.alpha[i:i + rows], steps, lr)
@@ -68,7 +68,7 @@ def _objective(explainer, pool, class_number, draws):
     """A function of rows x that gives a function of alpha: their ELBO."""
     s = explainer.settings_.changed(draws=draws, target="soft", point_estimate=False,
                                     fidelity="absolute")  # a relative gap is one of all rows; here each is on its own
-    whole = inputs.view(inputs.chosen(explainer.model, explainer.output), explainer.shape_)
+    whole = inputs.view(explainer.explained(), explainer.shape_)
     read = target_reader("soft", explainer.likelihood_, class_number)
     g, likelihood, scale = whole, explainer.likelihood_, torch.ones(())
     if likelihood == "regression":

@@ -7,6 +7,15 @@ from bifkit.inputs.answers import function_of
 from bifkit.inputs.checks import check_classes, check_X, check_y, warn
 from bifkit.inputs.distilling import Distilled, NotFaithful, distill
 from bifkit.inputs.groups import resolve_groups, windows
+from bifkit.inputs.masked import (
+    MaskedNetwork,
+    MaskedSurrogate,
+    blank_row,
+    check_training,
+    draw_masks,
+    masked_surrogate,
+    train_masked,
+)
 from bifkit.inputs.models import (
     check_model,
     chosen,
@@ -20,7 +29,8 @@ from bifkit.inputs.models import (
 from bifkit.inputs.rows import is_loader, rows_of, score, source
 from bifkit.inputs.stored import check_explainer, check_posterior, pack_index, stored_networks, unpack_index
 
-__all__ = ["Distilled", "NotFaithful", "check_X", "check_classes", "check_explainer", "check_model", "check_posterior",
-           "check_y", "chosen", "distill", "frozen", "function_of", "is_loader", "like", "outputs", "pack_index",
-           "predict_proba", "resolve_groups", "rows_of", "score", "source", "stored_networks", "unpack_index", "view",
-           "warn", "why_not_finite", "windows"]
+__all__ = ["Distilled", "MaskedNetwork", "MaskedSurrogate", "NotFaithful", "blank_row", "check_X", "check_classes",
+           "check_explainer", "check_model", "check_posterior", "check_training", "check_y", "chosen", "distill",
+           "draw_masks", "frozen", "function_of", "is_loader", "like", "masked_surrogate", "outputs", "pack_index",
+           "predict_proba", "resolve_groups", "rows_of", "score", "source", "stored_networks", "train_masked",
+           "unpack_index", "view", "warn", "why_not_finite", "windows"]
