@@ -83,6 +83,12 @@ LEVEL, LEAST_GAIN, FOLDS = 0.001, 0.01, 4
 class Evaluator:
     """A classifier trained on masks that were drawn without looking at the row (EVAL-X); it judges selections.
 
+    >>> X = np.random.default_rng(0).normal(size=(600, 3)).astype("float32"); y = (X[:, 0] > 0).astype(int)
+    >>> evaluator = Evaluator(k=1, epochs=1, min_steps=300, hidden=32).fit(X, y)
+    >>> tells, does_not = (evaluator.score(X, y, np.eye(3)[i])["accuracy"] for i in (0, 1))
+    >>> tells > 0.95, does_not < 0.6
+    (True, True)
+
     Parameters
     ----------
     masks : {"sizes", "half"}, default "sizes"
@@ -107,12 +113,6 @@ class Evaluator:
         The same seed gives the same evaluator.
     progress : bool, optional
         A bar; by default in a terminal.
-
-    >>> X = np.random.default_rng(0).normal(size=(600, 3)).astype("float32"); y = (X[:, 0] > 0).astype(int)
-    >>> evaluator = Evaluator(k=1, epochs=1, min_steps=300, hidden=32).fit(X, y)
-    >>> tells, does_not = (evaluator.score(X, y, np.eye(3)[i])["accuracy"] for i in (0, 1))
-    >>> tells > 0.95, does_not < 0.6
-    (True, True)
     """
 
     def __init__(self, masks="sizes", *, k=None, sees_mask=True, groups=None, fill="mean", epochs=40, min_steps=2000,
