@@ -14,6 +14,7 @@ from experiments.runner.rows import finished
 
 VARIANTS = {"sizes": "EVAL-X, masks of 1 to 5", "half": "EVAL-X, every input with probability 1/2"}
 FIXED, SURROGATE = "fixed set", "bifkit + surrogate"
+TRAINING = {}  # settings of the evaluators beside their defaults
 ROWS = 2000  # training rows that a fixed set is found on; explained rows that encoding is measured on
 
 
@@ -25,8 +26,8 @@ def evaluators(X, y, ks, *, groups=None, fill="mean", seed):
     >>> sorted(judges), sets["sizes"][1].tolist()
     (['half', 'sizes'], [False, True, False])
     """
-    judges = {v: Evaluator(v, k=max(ks), groups=groups, fill=fill, seed=seed, progress=False).fit(X, y)
-              for v in VARIANTS}
+    judges = {v: Evaluator(v, k=max(ks), groups=groups, fill=fill, seed=seed, progress=False, **TRAINING)
+              .fit(X, y) for v in VARIANTS}
     found = {v: judge.search(X[:ROWS], y[:ROWS], max(ks)) for v, judge in judges.items()}
     return judges, {v: {k: np.isin(np.arange(judges[v].n_groups_), order[:k]) for k in ks}
                     for v, order in found.items()}
@@ -144,3 +145,20 @@ def findings(verdicts, told):
     lines.append("the mask tells more of the label than the kept values do, cells of "
                  f"{told.shape[1]}: " + ", ".join(f"{m} {n}" for m, n in stars.items()))
     return lines
+
+
+def fidelity(frame, unit=1.0):
+    """A sentence: how far the surrogate agrees with g; empty where it was not run.
+
+    >>> frame = pd.DataFrame({"method": SURROGATE, "error": "", "surrogate_agreement": [0.99],
+    ...                       "surrogate_masked_agreement": 0.8, "surrogate_g_masked_agreement": 0.7})
+    >>> fidelity(frame)
+    "the surrogate gives g's class on 99.0% of held-out rows, from a random part of them on 80.0% (g itself: 70.0%)"
+    """
+    runs = finished(frame)
+    mean = runs[runs["method"] == SURROGATE].filter(like="surrogate_").mean() / unit
+    if mean.isna().all():
+        return ""
+    whole, part, g = (mean[f"surrogate_{name}agreement"] for name in ("", "masked_", "g_masked_"))
+    return (f"the surrogate gives g's class on {whole:.1%} of held-out rows, from a random part of them on {part:.1%} "
+            f"(g itself: {g:.1%})")
