@@ -86,30 +86,36 @@ def table(frame, score, cells, methods):
                  for part in (lambda w: w.mean(), lambda w: w.std(ddof=1)))
 
 
+def _mean_and_error(differences):
+    """Mean of paired differences over the seeds that have both, and its standard error."""
+    found = differences.dropna()
+    return found.mean(), found.std(ddof=1) / len(found) ** 0.5 if len(found) > 1 else 0.0
+
+
 def against_fixed(frame, cells, *, slow=(), not_rivals=()):
     """One row per cell and variant: ours with and without the surrogate beside the fixed set and the best rival.
 
     ``over fixed`` is how far ours is above the fixed set, a mean over seeds, ``error`` its standard error (paired by
     seed); ``level`` whether it is at least level: not below by more than that. ``lead`` is how far the best other
-    method is ahead of ours, on the same rows.
+    method is ahead of ours, on the same rows, ``lead error`` its standard error.
     """
     lines = []
     for name, (dataset, k) in cells.items():
         for variant in VARIANTS:
             whole, part = (by_seed(frame, f"evalx_{variant}_{k}{end}", dataset) for end in ("", "_sample"))
             for ours in ("bifkit", SURROGATE):
-                if ours not in whole or FIXED not in whole or not len(whole):
+                if ours not in whole or FIXED not in whole or whole[[ours, FIXED]].dropna().empty:
                     continue
-                over = whole[ours] - whole[FIXED]
-                error = over.std(ddof=1) / len(over) ** 0.5 if len(over) > 1 else 0.0
-                rivals = {m: ((part if m in slow else whole)[m] - (part if m in slow else whole)[ours]).mean()
-                          for m in whole if m not in ("bifkit", SURROGATE, FIXED, *not_rivals)}
-                best = max(rivals, key=rivals.get, default="-")
-                lines.append({"cell": name, "variant": variant, "method": ours, "EVAL-X": whole[ours].mean(),
-                              FIXED: whole[FIXED].mean(), "over fixed": over.mean(), "error": error,
-                              "level": over.mean() >= -error, "best other": best, "lead": rivals.get(best, np.nan)})
+                over, error = _mean_and_error(whole[ours] - whole[FIXED])
+                rivals = {m: _mean_and_error(rows[m] - rows[ours]) for m in whole
+                          for rows in [part if m in slow else whole]
+                          if m not in ("bifkit", SURROGATE, FIXED, *not_rivals) and rows[m].notna().any()}
+                best = max(rivals, key=lambda m: rivals[m][0], default="-")
+                lead = rivals.get(best, (np.nan, np.nan))
+                lines.append([name, variant, ours, whole[ours].mean(), whole[FIXED].mean(), over, error,
+                              over >= -error, best, *lead])
     return pd.DataFrame(lines, columns=["cell", "variant", "method", "EVAL-X", FIXED, "over fixed", "error", "level",
-                                        "best other", "lead"])
+                                        "best other", "lead", "lead error"])
 
 
 def encoders(frame, cells, methods):
@@ -135,16 +141,16 @@ def findings(verdicts, told):
     lines = []
     verdicts = verdicts.rename(columns=lambda name: name.replace(" ", "_"))
     for ours, part in verdicts.groupby("method", sort=False):
-        short = [f"{r.cell} {r.variant} by {-r.over_fixed:.3g}" for r in part[~part["level"]].itertuples()]
-        ahead = part[part["lead"] > part["error"]]
-        behind = [f"{r.cell} {r.variant} ({r.best_other} by {r.lead:.3g})" for r in ahead.itertuples()]
-        lines.append(f"{ours}: at least level with the fixed set in {int(part['level'].sum())} of {len(part)} cells; "
-                     f"below: {', '.join(short) or 'none'}; the best other method is ahead by more than a standard "
-                     f"error in {len(ahead)}: {', '.join(behind) or 'none'}")
-    stars = told.apply(lambda row: row.str.endswith("*")).sum(axis=1)
-    lines.append("the mask tells more of the label than the kept values do, cells of "
-                 f"{told.shape[1]}: " + ", ".join(f"{m} {n}" for m, n in stars.items()))
-    return lines
+        short = [f"{r.cell} {r.variant} by {-r.over_fixed:.2g}" for r in part[~part["level"]].itertuples()]
+        ahead = part[part["lead"] > part["lead_error"]]
+        behind = [f"{r.cell} {r.variant} ({r.best_other} by {r.lead:.2g})" for r in ahead.itertuples()]
+        lines += [f"{ours}: at least level with the fixed set in {int(part['level'].sum())} of {len(part)} cells; "
+                  f"below: {', '.join(short) or 'none'}",
+                  f"{ours}: at least level with the best other method in {len(part) - len(ahead)} of {len(part)}; "
+                  f"behind: {', '.join(behind) or 'none'}"]
+    counts = {m: (row.str.endswith("*").sum(), (row != "-").sum()) for m, row in told.iterrows()}
+    return [*lines, "the choice tells more of the label than what is kept, by method: "
+            + ", ".join(f"{m} {n} of {of} cells" for m, (n, of) in counts.items() if of)]
 
 
 def fidelity(frame, unit=1.0):

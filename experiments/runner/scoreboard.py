@@ -441,10 +441,10 @@ def evalx(variant: str = "sizes") -> pd.DataFrame:
         file = paths.results() / f"{study}.csv"
         runs = pd.read_csv(file) if file.exists() else pd.DataFrame(columns=["method", "error"])
         runs = runs[runs["error"].fillna("") == ""]
-        runs = runs.assign(dataset=runs["dataset"] if "dataset" in runs else "MNIST")
+        dataset_of = runs["dataset"] if "dataset" in runs else runs["method"].map(lambda _: "MNIST")
         for column in [c for c in runs if re.fullmatch(rf"evalx_{variant}_\d+", c)]:
-            mean = runs.groupby(["dataset", "method"], sort=False)[column].mean()
-            for dataset in dict.fromkeys(runs["dataset"]):
+            mean = runs[column].groupby([dataset_of, runs["method"]]).mean()
+            for dataset in dict.fromkeys(dataset_of):
                 lines[f"{dataset} k={column.rsplit('_', 1)[1]}"] = {
                     name: mean.get((dataset, method), np.nan) for name, method in EVALX.items()}
     return pd.DataFrame(lines, index=list(EVALX)).T
