@@ -114,18 +114,16 @@ def run(*, method, seed, rows, test_rows, figure, steps=None):
     if method == "oracle":
         found = oracle(judge, X_test, y_test)
         by_k, extra = {k: mask & (found > 0) for k, mask in _ranked(found).items()}, {}
-    elif method == FIXED:  # below, each evaluator scores its own set
-        sets = evaluators(seed, rows, test_rows)[1]["sizes"]
-        by_k, extra = {k: np.broadcast_to(mask, (len(X_test), 49)) for k, mask in sets.items()}, {}
+    elif method == FIXED:  # the set of one evaluator; below, each is judged by its own
+        by_k, extra = _ranked(np.broadcast_to(evaluators(seed, rows, test_rows)[1]["sizes"], (len(X_test), 49))), {}
     else:
         by_k, extra = explain(method, g, X, y, X_test, seed=seed, steps=steps)
     out = {"explain_seconds": round(time.process_time() - started, 1), "g_accuracy": accuracy(g, X_test, y_test),
            "judge_accuracy": accuracy(judge, X_test, y_test),
            "empty": float(predict_proba(judge, np.zeros((1, 784)))[0, 1])}  # the judge's 8-ness of nothing
-    judges, sets = evaluators(seed, rows, test_rows)
+    judges, fixed = evaluators(seed, rows, test_rows)
     for k in KS:
-        masks = {v: s[k] for v, s in sets.items()} if method == FIXED else by_k[k]
-        out |= selections.scores(judges, X_test, y_test, masks, k, sample=inside,
+        out |= selections.scores(judges, X_test, y_test, fixed if method == FIXED else by_k[k], k, sample=inside,
                                  encoding=k in ENCODING_KS and method not in SLOW)
         out |= {f"acc_{k}": _reads(judge, X_test, y_test, by_k[k]), f"mask_{k}": mask_only(by_k[k], y_test),
                 f"sample_{k}": _reads(judge, X_test[inside], y_test[inside], by_k[k][inside]),

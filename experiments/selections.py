@@ -9,7 +9,7 @@ training rows: what a choice per row is worth begins above it.
 import numpy as np
 import pandas as pd
 
-from bifkit.evaluation import Evaluator
+from bifkit.evaluation import Evaluator, top_k_mask
 from experiments.runner.rows import finished
 
 VARIANTS = {"sizes": "EVAL-X, masks of 1 to 5", "half": "EVAL-X, every input with probability 1/2"}
@@ -19,28 +19,29 @@ ROWS = 2000  # training rows that a fixed set is found on; explained rows that e
 
 
 def evaluators(X, y, ks, *, groups=None, fill="mean", seed):
-    """({variant: fitted Evaluator}, {variant: {k: the fixed set, bool (G,)}}) of one data set and seed.
+    """({variant: fitted Evaluator}, {variant: its fixed sets as scores (G,), found first, ranked first}).
 
     >>> X = np.random.default_rng(0).normal(size=(300, 3)).astype("float32"); y = (X[:, 1] > 0).astype(int)
-    >>> judges, sets = evaluators(X, y, (1, 2), seed=100)
-    >>> sorted(judges), sets["sizes"][1].tolist()
-    (['half', 'sizes'], [False, True, False])
+    >>> judges, fixed = evaluators(X, y, (1, 2), seed=100)
+    >>> sorted(judges), fixed["sizes"].argmax()
+    (['half', 'sizes'], np.int64(1))
     """
     judges = {v: Evaluator(v, k=max(ks), groups=groups, fill=fill, seed=seed, progress=False, **TRAINING)
               .fit(X, y) for v in VARIANTS}
-    found = {v: judge.search(X[:ROWS], y[:ROWS], max(ks)) for v, judge in judges.items()}
-    return judges, {v: {k: np.isin(np.arange(judges[v].n_groups_), order[:k]) for k in ks}
-                    for v, order in found.items()}
+    fixed = {v: np.zeros(judge.n_groups_) for v, judge in judges.items()}
+    for v, judge in judges.items():
+        fixed[v][judge.search(X[:ROWS], y[:ROWS], max(ks))] = np.arange(max(ks), 0, -1)
+    return judges, fixed
 
 
 def scores(judges, X, y, masks, k, *, sample, unit=1.0, encoding=False):
     """The columns of one method and k: accuracy and AUC in ``unit``, nats, on all rows and on the ``sample``.
 
-    ``masks`` are those of the method, bool (N, G), or {variant: masks} for the fixed sets.
+    ``masks`` are those of the method, bool (N, G), or the fixed sets of ``evaluators``.
     """
     out = {}
     for variant, judge in judges.items():
-        mask = masks[variant] if isinstance(masks, dict) else masks
+        mask = top_k_mask(masks[variant], k) if isinstance(masks, dict) else masks
         mask = np.broadcast_to(mask, (len(X), mask.shape[-1]))
         found, part = judge.score(X, y, mask), judge.score(X[sample], y[sample], mask[sample])
         out |= {f"evalx_{variant}_{k}": unit * found["accuracy"],

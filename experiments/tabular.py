@@ -114,20 +114,19 @@ def run(*, dataset, method, seed, rows=ROWS, test_rows=TEST_ROWS):
     test = data.X_test[:SAMPLE] if method in SLOW else data.X_test
     y, names = data.y_test[:len(test)], np.array(data.feature_names)
     started = time.process_time()
-    if method == FIXED:  # ranked as its own evaluator found it; below, each evaluator scores its own set
-        _, sets = evaluators(dataset, seed, rows, test_rows)
-        overall, extra = {k: mask.astype(float) for k, mask in sets["sizes"].items()}, {}
-        local = {k: np.broadcast_to(mask, test.shape) for k, mask in overall.items()}
+    if method == FIXED:  # the set of one evaluator; below, each is judged by its own
+        overall, extra = dict.fromkeys(KS, evaluators(dataset, seed, rows, test_rows)[1]["sizes"]), {}
+        local = {k: np.broadcast_to(scores, test.shape) for k, scores in overall.items()}
     else:
         local, overall, extra = explain(method, g, data, test, seed=seed)
     out = {"explain_seconds": round(time.process_time() - started, 2)}
-    judges, sets = evaluators(dataset, seed, rows, test_rows)
+    judges, fixed = evaluators(dataset, seed, rows, test_rows)
     for k in KS:
         out[f"local_{k}"] = 100 * metrics.post_hoc_accuracy(g, test, y, local[k], k)
         out[f"local_{k}_sample"] = 100 * metrics.post_hoc_accuracy(g, test[:SAMPLE], y[:SAMPLE], local[k][:SAMPLE], k)
         out[f"global_{k}"] = 100 * metrics.post_hoc_accuracy(g, data.X_test, data.y_test, overall[k], k)
         out[f"mask_{k}"] = 100 * _mask_only(local[k], y, k)
-        masks = {v: s[k] for v, s in sets.items()} if method == FIXED else metrics.top_k_mask(local[k], k)
+        masks = fixed if method == FIXED else metrics.top_k_mask(local[k], k)
         out |= selections.scores(judges, test, y, masks, k, sample=slice(SAMPLE), unit=100.0,
                                  encoding=method not in SLOW)
     top = names[np.argsort(-overall[3], kind="stable")[:3]]

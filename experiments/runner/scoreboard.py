@@ -440,7 +440,7 @@ def evalx(variant: str = "sizes") -> pd.DataFrame:
     for study in ("tabular", "mnist"):
         file = paths.results() / f"{study}.csv"
         runs = pd.read_csv(file) if file.exists() else pd.DataFrame(columns=["method", "error"])
-        runs = runs[runs["error"].fillna("") == ""]
+        runs = runs[runs["error"].isna()]
         dataset_of = runs["dataset"] if "dataset" in runs else runs["method"].map(lambda _: "MNIST")
         for column in [c for c in runs if re.fullmatch(rf"evalx_{variant}_\d+", c)]:
             mean = runs[column].groupby([dataset_of, runs["method"]]).mean()
