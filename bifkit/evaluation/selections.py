@@ -63,7 +63,7 @@ class Encoding:
     p : float
         Chance of such a gain without encoding (one-sided t-test over rows).
     encodes : bool
-        The verdict: ``p`` below .001 and ``gain`` at least .005.
+        The verdict: ``p`` below .001 and ``gain`` at least .01 (less may be the evaluator's own error).
     """
 
     gain: float
@@ -77,7 +77,7 @@ class Encoding:
         return f"{what} ({self.gain:+.3f} ± {self.error:.3f} nats per row, p = {self.p:.2g})"
 
 
-LEVEL, LEAST_GAIN, FOLDS = 0.001, 0.005, 4
+LEVEL, LEAST_GAIN, FOLDS = 0.001, 0.01, 4
 
 
 class Evaluator:
