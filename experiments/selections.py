@@ -145,10 +145,11 @@ def findings(verdicts, told):
         short = [f"{r.cell} {r.variant} by {-r.over_fixed:.2g}" for r in part[~part["level"]].itertuples()]
         ahead = part[part["lead"] > part["lead_error"]]
         behind = [f"{r.cell} {r.variant} ({r.best_other} by {r.lead:.2g})" for r in ahead.itertuples()]
-        lines += [f"{ours}: at least level with the fixed set in {int(part['level'].sum())} of {len(part)} cells; "
-                  f"below: {', '.join(short) or 'none'}",
-                  f"{ours}: at least level with the best other method in {len(part) - len(ahead)} of {len(part)}; "
-                  f"behind: {', '.join(behind) or 'none'}"]
+        lines.append(f"{ours}: at least level with the fixed set in {int(part['level'].sum())} of {len(part)} cells; "
+                     f"below: {', '.join(short) or 'none'}")
+        if n := int(part["lead"].notna().sum()):  # some other method was scored
+            lines.append(f"{ours}: at least level with the best other method in {n - len(ahead)} of {n} cells; "
+                         f"behind: {', '.join(behind) or 'none'}")
     counts = {m: (row.str.endswith("*").sum(), (row != "-").sum()) for m, row in told.iterrows()}
     return [*lines, "the choice tells more of the label than what is kept, by method: "
             + ", ".join(f"{m} {n} of {of} cells" for m, (n, of) in counts.items() if of)]
