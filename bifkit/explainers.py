@@ -83,6 +83,10 @@ PARAMETERS = f"""
     embedding : str, module or a list of them, optional
         The layer of g that embeds ids, such as "encoder.embed" (of a ModuleList: all in it): then each token's place,
         or each column of ids, has one importance. The fill "marginal" puts another row's vector in its place.
+    surrogate : bool, default False
+        Explain a stand-in for g that has learned from randomly masked rows what a blank is
+        (:func:`bifkit.masked_surrogate`, with its defaults): for ``preset="few"``, where the place of what is kept must
+        not give the answer away. ``surrogate_`` says how far the two agree, and so do the posterior's settings.
     likelihood : str, optional
         "categorical" (classes), "binary" (one logit), "multilabel" (a logit for each of several labels; y is (N, C) of
         0 and 1) or "regression" (one value or several; y is (N,) or (N, C)); by default read off g's outputs and y.
@@ -105,11 +109,13 @@ PARAMETERS = f"""
     Attributes
     ----------
     score_ : float or None
-        How well g predicts y from the whole input: accuracy, or R^2 of a regression; of several labels or values
-        their mean.
+        How well g (or its surrogate) predicts y from the whole input: accuracy, or R^2 of a regression; of several
+        labels or values their mean.
     feature_importances_ : array (D,)
         The global share of each feature, a group's in equal parts (classes: their mean), as scikit-learn's
         ``SelectFromModel`` takes it. A LocalBIF that was loaded from a file has none: it is of the rows of fit.
+    surrogate_ : MaskedSurrogate
+        The stand-in that was explained; only with ``surrogate=True``, and not of an explainer loaded from a file.
     diagnostics_ : Diagnostics
         Has the fit converged, and does it say anything?
     history_ : list of list of float
@@ -125,8 +131,8 @@ class _BIF(BaseEstimator):
     def __init__(self, model, preset="rank", *, gate=None, fill=None, target=None, draws=None, point_estimate=None,
                  fidelity=None, prior=None, kl_weight=None, epochs=None, min_steps=None, batch_size=None, lr=None,
                  restarts=None, hidden=None, groups=None, group_names=None, feature_names=None, output=None,
-                 embedding=None, likelihood=None, image=None, classes=None, device=None, seed=0, progress=None,
-                 verbose=0):
+                 embedding=None, surrogate=False, likelihood=None, image=None, classes=None, device=None, seed=0,
+                 progress=None, verbose=0):
         self.model, self.preset, self.seed, self.device = model, preset, seed, device
         self.gate, self.fill, self.target, self.draws, self.lr = gate, fill, target, draws, lr
         self.point_estimate, self.prior, self.kl_weight, self.hidden = point_estimate, prior, kl_weight, hidden
@@ -134,6 +140,7 @@ class _BIF(BaseEstimator):
         self.epochs, self.min_steps, self.batch_size, self.restarts = epochs, min_steps, batch_size, restarts
         self.groups, self.feature_names, self.likelihood, self.image = groups, feature_names, likelihood, image
         self.group_names, self.output, self.embedding, self.classes = group_names, output, embedding, classes
+        self.surrogate = surrogate
         self.progress, self.verbose = progress, verbose
 
     def _settings(self) -> Settings:
@@ -158,11 +165,16 @@ class _BIF(BaseEstimator):
             delattr(self, name)  # a fit that fails leaves no mixture of old and new
         s, started, X = self._settings(), time.perf_counter(), inputs.numbers(self.model, X)
         device = inputs.check_model(self.model, self.device)
-        with verbosity(self.verbose), seeded(type(self).__name__, self.seed), inputs.frozen(self.model):
-            known = self.likelihood or getattr(self.model, "likelihood_", None)  # a stand-in knows what it stands for
-            rows = inputs.source(X, y, self.model, output=self.output, embedding=self.embedding, device=device,
+        if self.surrogate:
+            self._stand_in(X, y, s)
+        model, output = self._explained()
+        with verbosity(self.verbose), seeded(type(self).__name__, self.seed), inputs.frozen(model):
+            known = self.likelihood or getattr(model, "likelihood_", None)  # a stand-in knows what it stands for
+            rows = inputs.source(X, y, model, output=output, embedding=self.embedding, device=device,
                                  likelihood=known, groups=self.groups, feature_names=self.feature_names,
                                  batch_size=s.batch_size)
+            if isinstance(model, inputs.MaskedSurrogate):
+                self.surrogate_report_ = model.report()
             self._learn_names(X, rows)
             s = s.for_data(len(self.group_names_), rows.gain)
             if rows.score is None:
@@ -183,6 +195,28 @@ class _BIF(BaseEstimator):
                      time.perf_counter() - started, self.elbo_, self.diagnostics_.effective_features)
         return self
 
+    def _explained(self):
+        """What is explained, g or its surrogate, and which part of what it returns."""
+        if hasattr(self, "surrogate_"):
+            return self.surrogate_, None
+        if hasattr(self, "surrogate_report_") and not isinstance(self.model, inputs.MaskedSurrogate):
+            raise ValueError("this explainer was fitted on a surrogate, which is not part of its file: fit again")
+        return self.model, self.output
+
+    def _stand_in(self, X, y, s):
+        """Train the surrogate on the rows of fit."""
+        if s.fill == "marginal":
+            raise ValueError("surrogate=True stands in for g where features are blank (preset='few'); the fill "
+                             "'marginal' of this preset shows other rows' values, which g knows")
+        if isinstance(X, (tuple, dict)) or self.embedding is not None:
+            raise ValueError("surrogate=True stands in for a g of one table or image, not of several inputs or ids")
+        if inputs.is_loader(X):
+            raise ValueError("surrogate=True needs the rows in memory: train one with bifkit.masked_surrogate on some "
+                             "of them, and explain that")
+        self.surrogate_ = inputs.masked_surrogate(
+            self.model, X, groups=self.groups, fill=s.fill, likelihood=self.likelihood, output=self.output, y=y,
+            seed=self.seed, progress=self.progress)
+
     def score(self, X, y) -> float:
         """How well g predicts ``y`` from the whole rows ``X``: what ``score_`` is for the rows of fit.
 
@@ -195,7 +229,7 @@ class _BIF(BaseEstimator):
         """
         self._check_fitted()
         device = inputs.check_model(self.model)
-        with seeded("score"), inputs.frozen(self.model):
+        with seeded("score"), inputs.frozen(self._explained()[0]):
             x = self._rows(X, device)[0]
             output = inputs.outputs(self._flat_g(x), x)
         labels = inputs.check_y(y, len(x), output.shape[1], self.likelihood_)[1]
@@ -236,7 +270,7 @@ class _BIF(BaseEstimator):
     def _flat_g(self, x):
         """g as a function of such rows."""
         shape = self.shape_ if self.layout_ is None else x.shape[1:]
-        return inputs.view(inputs.flat_model(self.model, self.output, self.layout_), shape)
+        return inputs.view(inputs.flat_model(*self._explained(), self.layout_), shape)
 
     def _group_of_column(self, device):
         """The group of each gated value of a row, (width,)."""
@@ -300,6 +334,7 @@ class _BIF(BaseEstimator):
             "from_frame": hasattr(self, "feature_names_in_"), "shape": list(self.shape_),
             "likelihood": self.likelihood_, "classes": self.classes_, "groups": groups,
             "output": None if callable(self.output) else self.output,
+            "surrogate": getattr(self, "surrogate_report_", None),
             "diagnostics": self.diagnostics_ and dataclasses.asdict(self.diagnostics_), "history": self.history_,
             "elbo": self.elbo_, "seed": self.seed, "restarts": len(self.networks_),
             "image": list(self.image) if self.image else None}
@@ -333,6 +368,9 @@ class _BIF(BaseEstimator):
             if meta.get("from_frame"):  # older files lack all that is read by get()
                 self.feature_names_in_ = np.array(self.columns_, dtype=object)
             self.classes = self.classes_
+            if meta.get("surrogate"):
+                self.surrogate_report_ = meta["surrogate"]
+                self.surrogate = not isinstance(model, inputs.MaskedSurrogate)
             self.diagnostics_ = Diagnostics(**meta["diagnostics"]) if meta.get("diagnostics") else None
             self.n_features_in_ = width = len(self.feature_names_)
             self.layout_ = None
@@ -389,6 +427,8 @@ class _BIF(BaseEstimator):
                 groups[g] = new
         meta = {"explainer": type(self).__name__, "preset": self.preset, **dataclasses.asdict(self.settings_),
                 "seed": self.seed, "elbo": self.elbo_} | more
+        if hasattr(self, "surrogate_report_"):
+            meta["surrogate"] = self.surrogate_report_
         return Posterior(alpha, groups, settings=meta, index=index, null=self.settings_.prior + FLOOR)
 
 

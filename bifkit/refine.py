@@ -53,7 +53,7 @@ def refine(explainer, X, background, *, steps=150, draws=16, lr=0.05, rows=512):
         raise TypeError("a global explanation has no rows to refine: fit a LocalBIF")
     device = inputs.check_model(explainer.model)
     found = {}
-    with seeded("refine", explainer.seed), inputs.frozen(explainer.model):
+    with seeded("refine", explainer.seed), inputs.frozen(explainer._explained()[0]):
         x, pool = (explainer._rows(a, device)[0] for a in (X, background))
         for c, before in start.items() if isinstance(start, dict) else [(explainer.classes_, start)]:
             objective = _objective(explainer, pool, c, draws)

@@ -63,7 +63,7 @@ def maximise(network, g, batches, settings, *, steps, kl_weight, optimiser, sche
     """
     curve, followed = np.zeros(steps), []
     tail, total = steps - max(steps // 5, 1), 0.0
-    with flush_denormals(), _bar(steps, name, progress) as bar:
+    with flush_denormals(), progress_bar(steps, name, progress) as bar:
         for step, (x, target) in zip(range(steps), batches, strict=False):
             value = elbo(g, x, target, network(x), settings, kl_weight=kl_weight, **likelihood)
             optimiser.zero_grad()
@@ -151,7 +151,7 @@ def seeded(*keys):
         yield
 
 
-def _bar(total, name, progress):
+def progress_bar(total, name, progress):
     """tqdm's own bar; None leaves to tqdm whether it shows (where stderr is a terminal)."""
     return tqdm(total=total, desc=name, leave=False, unit="step", mininterval=0.2, file=sys.stderr,
                 disable=None if progress is None else not progress)

@@ -25,23 +25,26 @@ import warnings
 
 import numpy as np
 
-from bifkit import LocalBIF
+from bifkit import LocalBIF, evaluation
 from bifkit.evaluation import metrics
 from data_prep.mnist import load_mnist, patches
 from data_prep.seeding import derive, seed_all
-from experiments import figures
+from experiments import figures, selections
 from experiments.models.classifiers import accuracy, mlp, predict_proba, train
 from experiments.rivals import INVASE, L2X
+from experiments.selections import FIXED, SURROGATE
 
 SEEDS, KS = range(5), (1, 2, 3, 4, 5)
 OURS = {  # method: explainer settings; the preset of this question, the other one, and the printed objective
     "bifkit": {"preset": "few", "fill": "zero"},  # a blank pixel is zero, which is how all are scored here
+    SURROGATE: {"preset": "few", "fill": "zero", "surrogate": True},  # explains a stand-in for g that has seen masks
     "bifkit rank": {"preset": "rank"},
     "BIF": {"preset": "paper", "point_estimate": True, "kl_weight": 0.0},  # f itself gates; as the tables were run
 }
 SLOW = {"LIME, our patches": 300, "LIME, own segments": 100}  # explain so many digits of a fixed sample
 RIVALS = ["L2X", "INVASE", *SLOW, "SHAP", "IntegratedGradients"]
-METHODS = [*OURS, *RIVALS, "oracle"]
+METHODS = [*OURS, *RIVALS, "oracle", FIXED]
+ENCODING_KS = (1, 4)  # where encoding is measured
 LAMBDAS = dict(zip(KS, (100, 50, 23, 18.5, 15.5), strict=True))  # INVASE, supplement
 PIXELS = 16  # of a patch
 SAMPLE, SHOWN, SHOWN_K = 300, 10, 4  # all are scored on the sample too; how many digits the figure has; their k
@@ -55,12 +58,12 @@ def grid(profile="paper", *, methods=METHODS, seeds=SEEDS):
     The first seed also stores what the figures show.
 
     >>> len(grid("smoke")), len(grid("paper"))
-    (3, 50)
+    (5, 60)
     """
     size = {"rows": 11_982, "test_rows": 1984}
     if profile == "smoke":
         size, seeds = {"rows": 1500, "test_rows": 300, "steps": 150}, [0]
-        methods = [m for m in methods if m in ("bifkit", "IntegratedGradients", "oracle")]
+        methods = [m for m in methods if m in ("bifkit", SURROGATE, "IntegratedGradients", "oracle", FIXED)]
     return [{"method": m, "seed": s, **size, "figure": s == seeds[0]} for s in seeds for m in methods]
 
 
@@ -80,6 +83,13 @@ def prepared(seed, rows, test_rows):
     seed_all("MNIST", seed, "judge")
     judge = mlp([784, 300, 300, 1], batch_norm=True)
     return g, train(judge, X, y, epochs=10, lr=1e-3, weight_decay=0.01, seed=derive("MNIST", seed, "judge"))
+
+
+@functools.lru_cache(maxsize=1)
+def evaluators(seed, rows, test_rows):
+    """The judges of EVAL-X of a seed, and their fixed sets: the same for every method."""
+    X, y, _, _ = digits(rows, test_rows)
+    return selections.evaluators(X, y, KS, groups=patches(), fill="zero", seed=derive("MNIST", seed, "evaluator"))
 
 
 def sample(n=1984):
@@ -114,12 +124,17 @@ def run(*, method, seed, rows, test_rows, figure, steps=None):
     if method == "oracle":
         found = oracle(judge, X_test, y_test)
         by_k, extra = {k: mask & (found > 0) for k, mask in _ranked(found).items()}, {}
+    elif method == FIXED:  # the set of one evaluator; below, each is judged by its own
+        by_k, extra = _ranked(np.broadcast_to(evaluators(seed, rows, test_rows)[1]["sizes"], (len(X_test), 49))), {}
     else:
         by_k, extra = explain(method, g, X, y, X_test, seed=seed, steps=steps)
     out = {"explain_seconds": round(time.process_time() - started, 1), "g_accuracy": accuracy(g, X_test, y_test),
            "judge_accuracy": accuracy(judge, X_test, y_test),
            "empty": float(predict_proba(judge, np.zeros((1, 784)))[0, 1])}  # the judge's 8-ness of nothing
+    judges, fixed = evaluators(seed, rows, test_rows)
     for k in KS:
+        out |= selections.scores(judges, X_test, y_test, fixed if method == FIXED else by_k[k], k, sample=inside,
+                                 encoding=k in ENCODING_KS and method not in SLOW)
         out |= {f"acc_{k}": _reads(judge, X_test, y_test, by_k[k]), f"mask_{k}": mask_only(by_k[k], y_test),
                 f"sample_{k}": _reads(judge, X_test[inside], y_test[inside], by_k[k][inside]),
                 f"patches_{k}": float(by_k[k].mean() * 49)}
@@ -127,6 +142,9 @@ def run(*, method, seed, rows, test_rows, figure, steps=None):
             top = extra["top"][k]
             out |= {f"top_acc_{k}": _reads(judge, X_test, y_test, top), f"top_mask_{k}": mask_only(top, y_test),
                     f"top_patches_{k}": float(k)}
+            found = selections.scores(judges, X_test, y_test, top, k, sample=inside, encoding=k in ENCODING_KS)
+            out |= {f"top_{name}": value for name, value in found.items()}
+    out |= {f"surrogate_{name}": value for name, value in extra.get("agreement", {}).items()}
     if figure:
         out["kept"] = figures.pack(_pixels(by_k[SHOWN_K][shown]))
     if "posterior" in extra:
@@ -142,7 +160,9 @@ def explain(method, g, X, y, X_test, *, seed, steps):
         with warnings.catch_warnings():  # corners never hold ink: constant pixels are no oddity here
             warnings.filterwarnings("ignore", message="the data have .* constant column")
             posterior = explainer.fit(X, y).explain(X_test)
-        return _ranked(posterior.mean), {"posterior": posterior} if method == "bifkit" else {}
+        fidelity = getattr(getattr(explainer, "surrogate_", None), "fidelity_", {})
+        return _ranked(posterior.mean), {"agreement": {n: v for n, v in fidelity.items() if "agreement" in n}} | (
+            {"posterior": posterior} if method == "bifkit" else {})
     if method == "L2X":  # one model per k; widths of the supplement
         return {k: L2X(k, groups=groups, hidden=250, predictor_hidden=500, seed=derive("MNIST", seed, "L2X", k),
                        **L2X_PLAN).fit(X, y).selected(X_test) for k in KS}, {}
@@ -214,17 +234,14 @@ def _reads(judge, X, y, mask):
 
 
 def mask_only(mask, y):
-    """Accuracy of a classifier that sees only the masks: fitted on one half of them, scored on the other, twice.
-
-    A mask of pixels is seen as the share of each patch that it keeps.
+    """Accuracy of a classifier that sees only the masks; a mask of pixels is seen as the share of each patch it keeps.
 
     >>> y = np.arange(200) // 2 % 2; mask_only(np.eye(2, dtype=bool)[y], y)
     1.0
     """
     if mask.shape[1] == 784:
         mask = mask.astype(float) @ np.eye(49)[patches()] / PIXELS
-    half = np.arange(len(y)) % 2 == 0
-    return float(np.mean([metrics.mask_only_accuracy(mask[a], y[a], mask[~a], y[~a]) for a in (half, ~half)]))
+    return evaluation.mask_only(mask, y)
 
 
 def _uncertainty(posterior, X, y, judge, shown, figure):

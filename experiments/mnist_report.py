@@ -10,22 +10,27 @@ import pandas as pd
 
 from bifkit import Posterior, plots
 from experiments import figures
-from experiments.mnist import KS, METHODS, RIVALS, SHOWN, SHOWN_K, SLOW
+from experiments.mnist import ENCODING_KS, KS, METHODS, RIVALS, SHOWN, SHOWN_K, SLOW
 from experiments.runner.rows import finished
 from experiments.runner.scoreboard import numbers
+from experiments.selections import FIXED, SURROGATE
 
 COLUMNS = [f"k={k}" for k in KS]
+CELLS = {f"k={k}": (None, k) for k in KS}
+ENCODING_CELLS = {f"k={k}": (None, k) for k in ENCODING_KS}
+NOT_RIVALS = ("oracle", "INVASE", "LIME, own segments")  # it knows the label; they keep as many patches as they like
 
 
 def table(frame, score="acc"):
     """(mean, standard deviation) over the seeds, one row per method, one column per k; empty where nothing was run.
 
     ``score``: acc (the judge), sample (the judge on the slow explainers' sample), mask (what the choice of patches
-    alone gives away) or patches (how many are kept). INVASE has two rows: its own selection, which is what the paper
-    scores, and the k patches it finds most probable.
+    alone gives away), patches (how many are kept), evalx_sizes or evalx_half. INVASE has two rows: its own selection,
+    which is what the paper scores, and the k patches it finds most probable. The fixed set, which is no explanation,
+    is in the tables of EVAL-X alone.
     """
     runs, rows = finished(frame), {}
-    for method in [m for m in METHODS if m in set(frame["method"])]:
+    for method in [m for m in METHODS if m in set(frame["method"]) and (m != FIXED or "evalx" in score)]:
         part = runs[runs["method"] == method]
         rows[method] = part.reindex(columns=[f"{score}_{k}" for k in KS])
         if method == "INVASE" and score != "sample":
@@ -42,7 +47,7 @@ def verdicts(frame):
     """
     (mean, _), (on_sample, _), (kept, _) = (table(frame, score) for score in ("acc", "sample", "patches"))
     printed = numbers().query("item == 'mnist' and row == 'BIF'").set_index("column")["value"]
-    lead = mean.drop(index=["bifkit", "oracle"], errors="ignore") - mean.loc["bifkit"]
+    lead = mean.drop(index=["bifkit", SURROGATE, "oracle"], errors="ignore") - mean.loc["bifkit"]
     for method in [m for m in SLOW if m in lead.index]:
         lead.loc[method] += mean.loc["bifkit"] - on_sample.loc["bifkit"]
     lead = lead.where(kept.loc[lead.index].round() <= np.array(KS))
@@ -96,7 +101,8 @@ def shown(frame):
     rows = rows[rows["figure"]]
     if "bifkit" not in rows.index:
         return np.zeros((SHOWN, 784)), {}
-    masks = {m: figures.unpack(rows.loc[m, "kept"], (SHOWN, 784)) > 0 for m in METHODS if m in rows.index}
+    shown = [m for m in METHODS if m in rows.index and m != FIXED]
+    masks = {m: figures.unpack(rows.loc[m, "kept"], (SHOWN, 784)) > 0 for m in shown}
     return figures.unpack(rows.loc["bifkit", "images"], (2 * SHOWN, 784))[:SHOWN], masks
 
 
@@ -133,5 +139,5 @@ def unsure(frame):
 def scores(frame):
     """What the scoreboard takes: item, row, column, seed, value; INVASE as in the paper, its own selection."""
     out = [("mnist", row["method"], f"k={k}", row["seed"], row[f"acc_{k}"])
-           for row in finished(frame).to_dict("records") if row["method"] != "oracle" for k in KS]
+           for row in finished(frame).to_dict("records") if row["method"] not in ("oracle", FIXED) for k in KS]
     return pd.DataFrame(out, columns=["item", "row", "column", "seed", "value"])

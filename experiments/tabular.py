@@ -21,17 +21,18 @@ import numpy as np
 import pandas as pd
 from scipy.stats import rankdata
 
-from bifkit import GlobalBIF, LocalBIF, Posterior, plots
+from bifkit import GlobalBIF, LocalBIF, Posterior, evaluation, masked_surrogate, plots
 from bifkit.evaluation import metrics
 from data_prep import adult, credit, intrusion
 from data_prep.seeding import derive, seed_all
-from experiments import figures
+from experiments import figures, selections
 from experiments.models.classifiers import accuracy, mlp, train
 from experiments.rivals import attribution
 from experiments.rivals_budget import rival
 from experiments.runner import report
 from experiments.runner.rows import finished, not_run
 from experiments.runner.scoreboard import numbers
+from experiments.selections import FIXED, SURROGATE
 from experiments.subset_search import search
 
 DATASETS = {"Adult": adult.load_adult, "Credit": credit.load_credit, "Intrusion": intrusion.load_intrusion}
@@ -42,28 +43,30 @@ COLUMNS = [f"{d} k={k}" for d in DATASETS for k in KS]
 SEEDS = range(5)
 OURS = {  # method: explainer settings; one preset for the whole table, the other one and the paper's beside it
     "bifkit": {"preset": "few"},
+    SURROGATE: {"preset": "few", "surrogate": True},  # explains a stand-in for g that has seen masks
     "bifkit rank": {"preset": "rank"},
     "BIF": {"preset": "paper", "point_estimate": True, "kl_weight": 0.0},  # supplement: no sampling, no KL
 }
 RIVALS = ["L2X", "INVASE", "SHAP", "LIME", "SHAP on g", "LIME on g", "IntegratedGradients on g"]
 SLOW = ["LIME", "SHAP on g", "LIME on g"]  # explain only the sample
 SEARCHES = ["greedy search", "oracle"]
-METHODS = [*OURS, *RIVALS, *SEARCHES]
+METHODS = [*OURS, *RIVALS, *SEARCHES, FIXED]
+CELLS = {f"{d} k={k}": (d, k) for d in DATASETS for k in KS}
 SAMPLE = 300
 ROWS, TEST_ROWS = 27_000, 7_000  # Adult and Credit whole
 PART = {"Intrusion": 12_000}  # a random part of 175958; on development seeds 10000 rows explained as well as 27000
 
 
-def grid(profile="paper", *, methods=METHODS, datasets=DATASETS):
+def grid(profile="paper", *, methods=METHODS, datasets=DATASETS, seeds=SEEDS):
     """The runs of the study: Table 2 whole, or at smoke size one seed, few rows and the fast methods.
 
-    >>> len(grid("smoke")) < 12 < len(grid("paper"))
+    >>> len(grid("smoke")) < 20 < len(grid("paper"))
     True
     """
-    rows, test_rows, seeds = ROWS, TEST_ROWS, SEEDS
+    rows, test_rows = ROWS, TEST_ROWS
     if profile == "smoke":
         rows, test_rows, seeds = 1000, 500, [0]
-        methods = [m for m in methods if m in ("bifkit", "SHAP", "greedy search")]
+        methods = [m for m in methods if m in ("bifkit", SURROGATE, "SHAP", "greedy search", FIXED)]
     return [{"dataset": d, "method": m, "seed": s, "rows": min(rows, PART.get(d, rows)), "test_rows": test_rows}
             for d in datasets for s in seeds for m in methods]  # a worker meets the same g several times in a row
 
@@ -95,6 +98,13 @@ def prepared(dataset, seed, rows=ROWS, test_rows=TEST_ROWS):
     return data, train(g, data.X_train, data.y_train, seed=derive(dataset, seed, "g"))
 
 
+@functools.lru_cache(maxsize=1)
+def evaluators(dataset, seed, rows=ROWS, test_rows=TEST_ROWS):
+    """The judges of EVAL-X of one data set and seed, and their fixed sets: the same for every method."""
+    data, _ = prepared(dataset, seed, rows, test_rows)
+    return selections.evaluators(data.X_train, data.y_train, KS, fill="zero", seed=derive(dataset, seed, "evaluator"))
+
+
 def run(*, dataset, method, seed, rows=ROWS, test_rows=TEST_ROWS):
     """One method on one data set and seed: post-hoc accuracies in percent, and what the other tables need.
 
@@ -110,13 +120,21 @@ def run(*, dataset, method, seed, rows=ROWS, test_rows=TEST_ROWS):
     test = data.X_test[:SAMPLE] if method in SLOW else data.X_test
     y, names = data.y_test[:len(test)], np.array(data.feature_names)
     started = time.process_time()
-    local, overall, extra = explain(method, g, data, test, seed=seed)
+    if method == FIXED:  # the set of one evaluator; below, each is judged by its own
+        overall, extra = dict.fromkeys(KS, evaluators(dataset, seed, rows, test_rows)[1]["sizes"]), {}
+        local = {k: np.broadcast_to(scores, test.shape) for k, scores in overall.items()}
+    else:
+        local, overall, extra = explain(method, g, data, test, seed=seed)
     out = {"explain_seconds": round(time.process_time() - started, 2)}
+    judges, fixed = evaluators(dataset, seed, rows, test_rows)
     for k in KS:
         out[f"local_{k}"] = 100 * metrics.post_hoc_accuracy(g, test, y, local[k], k)
         out[f"local_{k}_sample"] = 100 * metrics.post_hoc_accuracy(g, test[:SAMPLE], y[:SAMPLE], local[k][:SAMPLE], k)
         out[f"global_{k}"] = 100 * metrics.post_hoc_accuracy(g, data.X_test, data.y_test, overall[k], k)
         out[f"mask_{k}"] = 100 * _mask_only(local[k], y, k)
+        masks = fixed if method == FIXED else metrics.top_k_mask(local[k], k)
+        out |= selections.scores(judges, test, y, masks, k, sample=slice(SAMPLE), unit=100.0,
+                                 encoding=method not in SLOW)
     top = names[np.argsort(-overall[3], kind="stable")[:3]]
     share = metrics.top_k_mask(local[3], 3).mean(0)
     shares = {str(names[i]): round(float(share[i]), 3) for i in np.argsort(-share, kind="stable")[:5]}
@@ -157,16 +175,19 @@ def explain(method, g, data, test, *, seed):
 
 
 def _bif(method, g, data, test, seed):
-    fits = [kind(g, seed=derive(data.name, seed, method), feature_names=data.feature_names, **OURS[method])
+    settings = {name: value for name, value in OURS[method].items() if name != "surrogate"}
+    if "surrogate" in OURS[method]:  # one for both
+        g = masked_surrogate(g, data.X_train, data.y_train, seed=derive(data.name, seed, "surrogate"), progress=False)
+    fits = [kind(g, seed=derive(data.name, seed, method), feature_names=data.feature_names, **settings)
             .fit(data.X_train, data.y_train).explain(test) for kind in (LocalBIF, GlobalBIF)]
     alpha = [round(float(a), 5) for a in fits[1].alpha]
-    return dict.fromkeys(KS, fits[0].mean), dict.fromkeys(KS, fits[1].mean), {"alpha": alpha}
+    agreement = {f"surrogate_{n}": 100 * v for n, v in getattr(g, "fidelity_", {}).items() if "agreement" in n}
+    return dict.fromkeys(KS, fits[0].mean), dict.fromkeys(KS, fits[1].mean), {"alpha": alpha, **agreement}
 
 
 def _mask_only(scores, y, k):
     """Accuracy of a classifier that learns from the masks of half the rows and reads those of the others."""
-    mask, half = metrics.top_k_mask(scores, k), len(y) // 2
-    return metrics.mask_only_accuracy(mask[:half], y[:half], mask[half:], y[half:])
+    return evaluation.mask_only(metrics.top_k_mask(scores, k), y, train=np.arange(len(y)) < len(y) // 2)
 
 
 def tidy(frame):
@@ -178,6 +199,7 @@ def tidy(frame):
     [['local', 'Adult k=1', 80.0], ['global', 'Adult k=1', 78.0]]
     """
     good, parts = finished(frame), []
+    good = good[good["method"] != FIXED]  # no explanation: it stands in the tables of EVAL-X alone
     for kind in KINDS:
         for k in KS:
             name = f"{kind}_{k}"
@@ -199,7 +221,7 @@ def table2(frame, kind, value="value"):
     """
     cells = tidy(frame).query("kind == @kind")
     by = cells.assign(row=cells["method"] + f" ({kind})").groupby(["row", "column"])[value]
-    order = [f"{m} ({kind})" for m in METHODS if m in set(frame["method"])]
+    order = [f"{m} ({kind})" for m in METHODS if m in set(frame["method"]) and m != FIXED]
     return tuple(part.unstack().reindex(index=order, columns=COLUMNS).rename_axis(index=None, columns=None)
                  for part in (by.mean(), by.std(ddof=1)))
 
@@ -231,6 +253,21 @@ def blank(table, frame):
     return table
 
 
+def evalx(frame, score):
+    """(mean, standard deviation) over seeds of a column of EVAL-X, ``score`` with {k} in it; ours on the sample too.
+
+    >>> frame = pd.DataFrame({"dataset": ["Adult"], "method": "bifkit", "seed": 100, "error": "", "evalx_half_1": 81.0})
+    >>> evalx(frame, "evalx_half_{k}")[0].loc["bifkit", "Adult k=1"]
+    np.float64(81.0)
+    """
+    parts = selections.table(frame, score, CELLS, METHODS)
+    samples = selections.table(frame, score + "_sample", CELLS, [SURROGATE])
+    for part, sample in zip(parts, samples, strict=True):
+        if sample.notna().any(axis=None):
+            part.loc[f"{SURROGATE}, on the sample"] = sample.loc[SURROGATE]
+    return parts
+
+
 def models(frame):
     """What g reaches with all features, and what the majority class gives, one column per data set.
 
@@ -257,7 +294,7 @@ def verdicts(frame):
     paper, lines = numbers().query("item == 'table2'").set_index(["row", "column"])["value"], []
     for (kind, column), part in tidy(frame).groupby(["kind", "column"]):
         value, sample = (part.pivot(index="seed", columns="method", values=v) for v in ("value", "sample"))
-        others = [m for m in [*OURS, *RIVALS] if m in value and m != "bifkit"]
+        others = [m for m in [*OURS, *RIVALS] if m in value and m not in ("bifkit", SURROGATE)]
         lead = pd.Series({m: (value[m] - (sample if m in SLOW else value)["bifkit"]).mean() for m in others})
         best = lead.idxmax() if len(lead) else None
         error = value[best].std(ddof=1) / len(value) ** 0.5 if best and len(value) > 1 else 0.0
@@ -343,7 +380,7 @@ def findings(frame):
     paper, best, bounded = cells["at least paper"], cells["best or within"], cells["bounded"]
     others, ours = gap.drop(index=[*SEARCHES, *OURS], errors="ignore").stack(), gap.loc["bifkit"].dropna()
     mine = steps[steps["method"] == "bifkit"]["falls"]
-    rest = steps[~steps["method"].isin([*SEARCHES, "bifkit"])]["falls"]
+    rest = steps[~steps["method"].isin([*SEARCHES, "bifkit", SURROGATE])]["falls"]
     return [f"at least the paper's BIF: {paper.sum()} of {len(cells)} cells; short: {named(cells[~paper])}",
             f"best or within one standard error of the best: {best.sum()} of {len(cells)} cells; "
             f"short: {named(cells[~best])}",

@@ -92,7 +92,7 @@ def direction(posterior, explainer, X, *, target=None, reference=None, donors=20
     if not (0 < prob < 1 and donors >= 2):
         raise ValueError(f"prob must lie strictly between 0 and 1 and donors be at least 2; got {prob} and {donors}")
     device, rng = check_model(explainer.model), np.random.default_rng(derive_seed("direction", seed))
-    with frozen(explainer.model):
+    with frozen(explainer._explained()[0]):
         x, other = (explainer._rows(v, "cpu")[0] for v in (X, X if reference is None else reference))
         if posterior.is_local and len(x) != len(posterior):
             raise ValueError(f"X has {len(x)} rows and the posterior {len(posterior)}: give the rows that were "

@@ -123,16 +123,3 @@ def post_hoc_accuracy(model, X, y, scores, k, *, groups=None, fill=0.0) -> float
     mask = top_k_mask(_rows(scores, len(X)), k)
     kept = keep_features(X, mask, groups=groups, fill=fill)
     return float((predict_proba(model, kept).argmax(1) == np.asarray(y)).mean())
-
-
-def mask_only_accuracy(mask_train, y_train, mask_test, y_test, *, seed=0) -> float:
-    """Accuracy of a boosted classifier that sees only which features were kept.
-
-    A selector can smuggle the label into *where* it looks. What this classifier gets right beyond the majority
-    class is what the choice of features alone gives away.
-    """
-    from sklearn.ensemble import HistGradientBoostingClassifier  # slow to import
-
-    tree = HistGradientBoostingClassifier(max_iter=60, random_state=seed)
-    tree.fit(np.asarray(mask_train, float), y_train)
-    return float((tree.predict(np.asarray(mask_test, float)) == np.asarray(y_test)).mean())

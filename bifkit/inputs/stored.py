@@ -22,7 +22,7 @@ from bifkit.presets import PRESETS, Settings
 
 NEEDED = {"settings", "preset", "feature_names", "group_names", "shape", "likelihood", "groups", "history", "elbo",
           "seed", "restarts", "image"}
-OLDER_FILES_LACK = {"output", "score", "classes", "columns", "from_frame", "diagnostics", "inputs"}
+OLDER_FILES_LACK = {"surrogate", "output", "score", "classes", "columns", "from_frame", "diagnostics", "inputs"}
 OLDER_FILES_HAVE = {"named"}
 UNIT = r"\[(s|ms|us|ns)"
 INDEX_TYPE = re.compile(rf"u?int(8|16|32|64)|float(32|64)|(datetime|timedelta)64{UNIT}\]|"
@@ -85,6 +85,7 @@ def check_explainer(arrays: dict, meta: Any) -> None:
     _require(meta["likelihood"] in LIKELIHOODS, "an unknown likelihood")
     output, classes = meta.get("output"), meta.get("classes")
     _require(output is None or type(output) in (int, str), "output must be a name or a number")
+    _require(meta.get("surrogate") is None or type(meta["surrogate"]) is str, "surrogate must be a text")
     classes, restarts, history = [classes] if _whole(classes) else classes, meta["restarts"], meta["history"]
     _require(classes is None or classes and all(_whole(c) and c < 2**31 for c in classes)
              and len(set(classes)) == len(classes), "classes must be different class numbers")

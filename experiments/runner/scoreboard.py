@@ -406,7 +406,7 @@ def summary() -> str:
     by_g = ours[(ours["verdict"] == "better") & (ours["same_g"] != "better")].groupby("item", sort=False).size()
     literal = frame[(frame["item"] == "table1") & frame["row"].str.startswith("BIF (inst")]
     short = int((literal["verdict"] == "short").sum())
-    return "\n".join([
+    return "\n".join(line for line in [
         f"- **Reproduced.** Of {len(ours)} cells of Tables 1, 2 and MNIST ours is at or above the printed figure in "
         f"{len(ours) - len(below)}; below it are {'; '.join(low) or 'none'} ({counts(below) or 'none'}). Of {len(met)} "
         f"values where the goal is to match (epsilons, importance values, Figure 2's order, fairness levels) "
@@ -416,7 +416,54 @@ def summary() -> str:
         "(cells above the printed figure, where the paper's objective, rerun by us on the same g, does as well).",
         f"- **Not reproduced.** The paper's two local variants, run as its text says, fall short of its figures in "
         f"{short} of {len(literal)} cells of Table 1. Its authors' code differs from the text; notebook 07 shows which "
-        "difference matters."])
+        "difference matters.", evalx_sentence()] if line)
+
+
+EVALX = {"few": "bifkit", "few with the surrogate": "bifkit + surrogate", "one fixed set for all rows": "fixed set"}
+
+
+def evalx(variant: str = "sizes") -> pd.DataFrame:
+    """EVAL-X of our selections and of the best fixed set, from the stored runs of Table 2 (in %) and MNIST.
+
+    Parameters
+    ----------
+    variant : {"sizes", "half"}, default "sizes"
+        The masks that the evaluator was trained on (``experiments.selections``).
+
+    Returns
+    -------
+    DataFrame
+        One row per cell, such as "Adult k=3" or "MNIST k=1"; the columns are those of ``EVALX``, means over the seeds;
+        a cell that was not run is empty.
+    """
+    lines = {}
+    for study in ("tabular", "mnist"):
+        file = paths.results() / f"{study}.csv"
+        runs = pd.read_csv(file) if file.exists() else pd.DataFrame(columns=["method", "error"])
+        runs = runs[runs["error"].isna()]
+        dataset_of = runs["dataset"] if "dataset" in runs else runs["method"].map(lambda _: "MNIST")
+        for column in [c for c in runs if re.fullmatch(rf"evalx_{variant}_\d+", c)]:
+            mean = runs[column].groupby([dataset_of, runs["method"]]).mean()
+            for dataset in dict.fromkeys(dataset_of):
+                lines[f"{dataset} k={column.rsplit('_', 1)[1]}"] = {
+                    name: mean.get((dataset, method), np.nan) for name, method in EVALX.items()}
+    return pd.DataFrame(lines, index=list(EVALX)).T
+
+
+def evalx_sentence() -> str:
+    """The README's sentence on EVAL-X; empty while no study has been scored by it."""
+    found = evalx().dropna()
+    if found.empty:
+        return ""
+    parts = []
+    for dataset, cells in found.groupby(found.index.str.split(" k=").str[0], sort=False):
+        digits_, names = (3 if dataset == "MNIST" else 1), [c.split("=")[1] for c in cells.index]
+        values = [f"{name} {' / '.join(f'{v:.{digits_}f}' for v in cells[name])}" for name in EVALX]
+        parts.append(f"{dataset} k = {', '.join(names)}: {'; '.join(values)}")
+    level = (found["few with the surrogate"] >= found["one fixed set for all rows"]).sum()
+    return ("- **Under EVAL-X**, a judge trained on masks drawn blindly, to which the place of what is kept tells "
+            f"nothing ([do selections cheat?](docs/selections.md)). {'. '.join(parts)}. With the surrogate ours is at "
+            f"or above the fixed set in {level} of {len(found)} cells.")
 
 
 TABLES = {"README.md": {"summary": summary, "scoreboard": readme_table},

@@ -17,7 +17,8 @@ ROOT = Path(__file__).resolve().parents[2]
 FILES = {str(path.relative_to(ROOT)): path
          for folder in ("bifkit", "data_prep", "experiments") for path in sorted((ROOT / folder).rglob("*.py"))}
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
-DOCUMENTED = [bifkit.LocalBIF, bifkit.GlobalBIF, bifkit.Posterior, bifkit.distill, bifkit.refine, bifkit.compare]
+DOCUMENTED = [bifkit.LocalBIF, bifkit.GlobalBIF, bifkit.Posterior, bifkit.distill, bifkit.refine, bifkit.compare,
+              bifkit.masked_surrogate, bifkit.metrics.Evaluator]
 
 
 def _undocumented(source):

@@ -8,10 +8,11 @@ import torch
 from bifkit.evaluation import metrics
 from data_prep.dataset import Dataset
 from data_prep.mnist import patches
-from experiments import figures, mnist, mnist_report
+from experiments import figures, mnist, mnist_report, selections
 from experiments.models.classifiers import predict_proba
 from experiments.runner import rows, study
 from experiments.runner.scoreboard import SUBMITTED, numbers
+from experiments.selections import FIXED
 
 TELLS = (24, 30)  # the patch that is lit for class 0 and for class 1; all else is the same for both
 SIZE = {"rows": 800, "test_rows": 200, "steps": 150}
@@ -30,7 +31,7 @@ def toy_digits(seed=0, n=SIZE["rows"], test=SIZE["test_rows"]):
 
 
 def clear():
-    for cache in (mnist.digits, mnist.prepared):
+    for cache in (mnist.digits, mnist.prepared, mnist.evaluators):
         cache.cache_clear()
 
 
@@ -39,8 +40,11 @@ def frame():
     """Three methods of the study, trained on the toy digits and stored as the runner stores them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mnist, "load_mnist", toy_digits)
+        patch.setattr(selections, "TRAINING", {"epochs": 1, "min_steps": 150, "hidden": 32, "lr": 1e-2})
+        patch.setattr(selections, "ROWS", 300)
         clear()
-        grid = [{"method": m, "seed": 0, **SIZE, "figure": True} for m in ("bifkit", "IntegratedGradients", "oracle")]
+        methods = ("bifkit", "IntegratedGradients", "oracle", FIXED)
+        grid = [{"method": m, "seed": 0, **SIZE, "figure": True} for m in methods]
         outcomes = [study._measured(mnist.run, study._key(mnist.run, row, "")) for row in grid]
     clear()
     rows.store(grid, outcomes, "test_mnist")
@@ -74,6 +78,16 @@ def test_no_method_passes_the_oracle_with_one_patch(frame):
     acc = frame.set_index("method")["acc_1"]
     assert acc["oracle"] >= acc.max()
     assert frame["patches_3"].tolist()[:2] == pytest.approx([3.0] * 2) and frame["patches_3"][2] <= 3
+
+
+def test_evalx_reads_the_telling_patch_and_a_fixed_set_can_hold_both(frame):
+    """The toy's class is the lit one of two patches: either of them, lit or dark, tells it to who knows which it is."""
+    mean, _ = mnist_report.table(frame, "evalx_sizes")
+    assert list(mean.index) == ["bifkit", "IntegratedGradients", "oracle", FIXED]
+    assert mean.loc[["bifkit", "IntegratedGradients", FIXED], "k=1"].min() > 0.95
+    assert FIXED not in mnist_report.table(frame)[0].index and FIXED not in mnist_report.scores(frame)["row"].tolist()
+    lines = selections.against_fixed(frame, mnist_report.CELLS, not_rivals=mnist_report.NOT_RIVALS)
+    assert len(lines) == 10 and set(lines["best other"]) == {"IntegratedGradients"}
 
 
 def test_figures_show_the_digits_and_what_was_kept(frame):
