@@ -191,6 +191,7 @@ class Switched(nn.Module):
         self.rows = torch.as_tensor(np.asarray(rows, dtype=np.float32))
 
     def forward(self, switches, rows=None):
+        """g's answer to the rows with these switches."""
         return self.g((self.rows if rows is None else rows) * switches.flatten(1)[:, self.groups])
 
 

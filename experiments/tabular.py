@@ -262,8 +262,8 @@ def evalx(frame, score):
     """
     parts = selections.table(frame, score, CELLS, METHODS)
     samples = selections.table(frame, score + "_sample", CELLS, [SURROGATE])
-    for part, sample in zip(parts, samples, strict=True):
-        if sample.notna().any(axis=None):
+    if samples[0].notna().any(axis=None):
+        for part, sample in zip(parts, samples, strict=True):
             part.loc[f"{SURROGATE}, on the sample"] = sample.loc[SURROGATE]
     return parts
 

@@ -641,7 +641,8 @@ def test_the_meter_measures():
         while np.ones(8_000_000).sum() and time.thread_time() < until:  # 64 MB: always fresh pages, never reused ones
             pass
 
-    meter(work)
+    for _ in range(3):  # the largest counts: a system that takes back memory meanwhile hides some of it
+        meter(work)
     assert meter.seconds >= 0.05 and (meter.megabytes > 40 or not os.path.exists("/proc/self/clear_refs"))
 
 
