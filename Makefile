@@ -34,7 +34,6 @@ NEEDS_04 = adult diabetes
 NEEDS_05 = adult
 NEEDS_08 = none
 NEEDS_09 = none
-NEEDS_10 = adult mnist
 comma := ,
 DATA = $(filter-out none,$(if $(ONLY),$(sort $(foreach n,$(subst $(comma), ,$(ONLY)),$(or $(NEEDS_$n),all))),all))
 

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
+import nbformat
 import numpy as np
 import pandas as pd
 import pytest
@@ -326,3 +327,10 @@ def _two_shapes():
             return _logits(12 * self.out(h)[:, 0] + 3 * image[:, 0, 1])
 
     return {"g": Both(), "tokens": IDS, "image": _normal(400, 2, 2)}, {"end", "image[0,1]"}
+
+
+def test_the_notebook_shows_the_same_table():
+    cells = nbformat.read(USING.parents[1] / "notebooks" / "06_your_own_model.ipynb", as_version=4).cells
+    shown = next(c.source for c in cells if c.source.startswith("## Kinds of models and data"))
+    for name, line in table().items():
+        assert f"| {name} | `{line}` |" in shown, name

@@ -51,7 +51,7 @@ def test_every_page_is_staged_with_what_it_links_to(tmp_path):
 
 def test_the_reference_shows_every_public_name_and_says_it_as_one_imports_it():
     text = "\n".join(site.reference(page) for page in site.REFERENCE)
-    for name in set(bifkit.__all__) - {"plots"}:
+    for name in set(bifkit.__all__) - {"plots", "metrics"}:
         assert re.search(rf"^\.\. auto(class|function):: {name}$", text, flags=re.M), name
     functions = site.reference("functions")
     assert "autofunction:: distill" in functions and "LocalBIF" not in functions
