@@ -105,7 +105,7 @@ def refits(train, X, y=None, *, n=10, explainer=None, explain=None, how="bootstr
             bar.update()
     for i in range(n):
         if found[i].feature_names != found[0].feature_names or found[i].alpha.shape != found[0].alpha.shape:
-            where = "" if folder is None else f" ({files[i].name} in folder {Path(folder).name!r})"
+            where = "" if folder is None else f" (refit_{i:04d}.bif in folder {Path(folder).name!r})"
             raise ValueError(f"refit {i}{where} is not over the features, or the rows, of refit 0: the explainer must "
                              "name the same ones each time; a file of another explanation must be deleted")
     return [found[i] for i in range(n)]

@@ -215,13 +215,14 @@ class Evaluator:
         if not (isinstance(k, int | np.integer) and 1 <= k <= self.n_groups_):
             raise ValueError(f"k must be a whole number from 1 to the {self.n_groups_} features or groups; got {k!r}")
         x = check_X(X, width=len(self.groups_))[0]
-        y, found = self._known(y, len(x)), []
+        y = self._known(y, len(x))
+        found: list[int] = []
         for _ in range(k):
-            tried = {}
+            tried: dict[int, float] = {}
             for i in set(range(self.n_groups_)) - set(found):
                 p = self.predict_proba(x, np.isin(np.arange(self.n_groups_), [*found, i]))
                 tried[i] = np.log(np.maximum(p[np.arange(len(y)), y], 1e-12)).mean()
-            found.append(max(tried, key=tried.get))
+            found.append(max(tried, key=lambda i: tried[i]))
         return found
 
     def fixed_set(self, X, y, k) -> np.ndarray:

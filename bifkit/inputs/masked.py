@@ -62,7 +62,9 @@ class MaskedNetwork(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return outputs (B, C) for rows (B, ...) whose blanks are filled; ``mask`` (B, G) where it is an input."""
         x = ((x.flatten(1) - self.centre) / self.scale).clamp(-5.0, 5.0)
-        return self.body(torch.cat([x, mask.to(x)], 1) if self.n_groups else x) * self.stretch + self.shift
+        if mask is not None and self.n_groups:
+            x = torch.cat([x, mask.to(x)], 1)
+        return self.body(x) * self.stretch + self.shift
 
 
 def draw_masks(n: int, groups: int, kind: Any) -> Tensor:
@@ -275,10 +277,12 @@ def masked_surrogate(model: nn.Module, X: Any, y: Any = None, *, groups: Any = N
                      min_steps=min_steps, batch_size=batch_size, lr=lr, name="masked surrogate", progress=progress)
         mask = draw_masks(len(test), int(index.max()) + 1, "few").to(device)[:, index]
         shown = torch.where(mask, x[test], blank)
-        asked = {"": (network, x[test]), "masked_": (network, shown), "g_masked_": (g, shown)}
-        network.fidelity_ = {"rows": len(test)} | {
-            prefix + name: value for prefix, (who, rows) in asked.items()
-            for name, value in _fidelity(soft_target(outputs(who, rows), likelihood), target[test], likelihood).items()}
+        found: dict[str, float] = {"rows": len(test)}
+        who: Any
+        for prefix, who, rows in (("", network, x[test]), ("masked_", network, shown), ("g_masked_", g, shown)):
+            answer = soft_target(outputs(who, rows), likelihood)
+            found |= {prefix + name: v for name, v in _fidelity(answer, target[test], likelihood).items()}
+        network.fidelity_ = found
     network.held_out_, network.likelihood_ = test, likelihood
     if network.fidelity_.get("agreement", network.fidelity_["r2"]) < 0.9:
         warn(f"{network.report()}: it disagrees with g on whole rows already, so read the explanation with care, or "

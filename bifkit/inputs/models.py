@@ -44,8 +44,9 @@ def check_model(model: nn.Module, device: str | torch.device | None = None) -> t
 
 def like(model: nn.Module) -> Tensor:
     """Return a tensor of the dtype and device that g's inputs must have, to be used as ``x.to(like(g))``."""
-    if hasattr(model, "rows_like"):  # an adapter gives g's inputs their types itself
-        return model.rows_like
+    own: Any = getattr(model, "rows_like", None)  # an adapter gives g's inputs their types itself
+    if own is not None:
+        return own
     weights = (p for p in chain(model.parameters(), model.buffers()) if p.is_floating_point())
     return next(weights, torch.zeros(()))
 

@@ -211,6 +211,8 @@ class Rows:
 
     X: Tensor  # all rows in memory, the first 1000 of a DataLoader
     likelihood: str
+    model: Any
+    options: tuple
 
     def _take_in(self, X: Any, at_least: int = 1) -> Tensor:
         """The first rows as one tensor; they say what names, shape and g are."""

@@ -157,7 +157,7 @@ class Layout:
             own[part.name] = [n for n, c in zip(names, self.features, strict=True) if start <= c < end]
         found: dict = {}
         for name, members in groups.items():
-            if name in own and getattr(members, "ndim", 0):
+            if name in own and getattr(members, "ndim", False):
                 part = next(part for part in self.parts if part.name == name)
                 index, inside = resolve_groups(np.asarray(members), own[name], tuple(part.shape))
                 found |= {f"{name}[{g}]": [own[name][i] for i in np.flatnonzero(index == k)]
@@ -308,7 +308,8 @@ def columns_of(layout: Layout, X: Any, rows: int | None = None, at_least: int = 
     _count(values)
     found, index = [], None
     for part in layout.parts:
-        value = values[part.name][:rows] if not hasattr(values[part.name], "columns") else values[part.name].iloc[:rows]
+        whole: Any = values[part.name]
+        value: Any = whole.iloc[:rows] if hasattr(whole, "columns") else whole[:rows]
         try:
             if hasattr(value, "columns"):
                 index = value.index if index is None else index
@@ -435,7 +436,8 @@ class Adapter(nn.Module):
         """Return flat rows (N, width + kept), on g's device, of the values of all inputs side by side, (N, K)."""
         found = []
         for x in columns.split(batch_size):
-            x, blocks = x.to(self.place.device), []
+            blocks: list = []
+            x = x.to(self.place.device)
 
             def keep(layer: int, given: list, answer: Tensor, x: Tensor = x, blocks: list = blocks) -> None:
                 call = self.layout.calls[len(blocks)]
@@ -490,7 +492,8 @@ def _asked(layout: Layout, model: nn.Module, x: Tensor) -> list[Call]:
     if silent:
         raise ValueError(f"g answers without its layer {silent[0]!r} being called where it can be seen (a scripted or "
                          "compiled g: give the module that it was made from)")
-    calls, used = [], set()
+    calls: list = []
+    used: set = set()
     for layer, ids, answer in seen:
         found = [_read_from(ids.reshape(len(rows), -1) if first else ids.reshape(-1, len(rows)).T, rows, used)
                  for first in (True, False) if ids.numel() % len(rows) == 0]

@@ -119,7 +119,8 @@ def _check_inputs(found: Any, features: int) -> None:
              and (found["kind"] != "single" or len(parts) == 1 and not found["as_one"]), wrong)
     floats = [part["dtype"] == "float" for part in parts]
     ends, embedded = np.cumsum([math.prod(part["shape"]) for part in parts]), set()
-    for call in calls if type(calls) is list else [None]:
+    _require(type(calls) is list and all(type(call) is dict for call in calls), wrong)
+    for call in calls:
         _require(set(call) == {"layer", "rows_first", "length", "columns"} and type(call["rows_first"]) is bool
                  and _whole(call["layer"]) and call["layer"] < len(layers) and _whole(call["length"], 1)
                  and type(call["columns"]) is list and all(_whole(c, -1) and c < ends[-1] for c in call["columns"])
