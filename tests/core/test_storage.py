@@ -641,8 +641,10 @@ def test_the_meter_measures():
         while np.ones(8_000_000).sum() and time.thread_time() < until:  # 64 MB: always fresh pages, never reused ones
             pass
 
-    for _ in range(3):  # the largest counts: a system that takes back memory meanwhile hides some of it
+    for _ in range(40):  # the largest counts: while the system takes back unused memory, that hides what is taken
         meter(work)
+        if meter.megabytes > 40:
+            break
     assert meter.seconds >= 0.05 and (meter.megabytes > 40 or not os.path.exists("/proc/self/clear_refs"))
 
 
