@@ -5,6 +5,7 @@
 
 import importlib
 
+from bifkit import evaluation
 from bifkit.evaluation import compare, refits
 from bifkit.explainers import GlobalBIF, LocalBIF
 from bifkit.inputs import Distilled, distill, masked_surrogate, windows
@@ -17,7 +18,9 @@ __all__ = ["Distilled", "GlobalBIF", "LocalBIF", "Posterior", "compare", "distil
 
 
 def __getattr__(name):
-    """``bifkit.plots`` and ``bifkit.metrics`` are imported when they are first asked for (plots bring matplotlib)."""
-    if name in ("plots", "metrics"):
-        return importlib.import_module(f"bifkit.{name}")
+    """``plots`` is imported when it is first asked for, as it brings matplotlib; ``metrics`` is evaluation's name."""
+    if name == "plots":
+        return importlib.import_module("bifkit.plots")
+    if name == "metrics":
+        return evaluation
     raise AttributeError(f"module 'bifkit' has no attribute {name!r}")

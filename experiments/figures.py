@@ -68,20 +68,7 @@ def grouped_bars(frame, *, ax=None, ylabel="", colors=PALETTE, errors=None, pape
 
 
 def grouped_dots(frame, *, ax=None, ylabel="", colors=PALETTE, errors=None, paper=None):
-    """One group per row of ``frame``, one point per column: as ``grouped_bars``, for an axis that starts elsewhere.
-
-    Parameters
-    ----------
-    frame : DataFrame
-    ax : Axes, optional
-    ylabel : str, optional
-    colors : list of colors, default PALETTE
-        Begins again where there are more columns.
-    errors : DataFrame, optional
-        Half lengths of the error bars, in the shape of ``frame``.
-    paper : DataFrame, optional
-        The paper's values in the shape of ``frame``, marked by diamonds.
-    """
+    """One group per row of ``frame``, one point per column: ``grouped_bars``, for an axis that starts elsewhere."""
     ax = axes(ax, (8, 3.2))
     for place, column in zip(_places(frame), frame, strict=True):
         i = list(frame).index(column)
