@@ -4,12 +4,12 @@ import torch
 from torch import nn
 
 PARTS = {"Syn4": ("Syn1", "Syn2"), "Syn5": ("Syn1", "Syn3"), "Syn6": ("Syn2", "Syn3")}
-COLUMNS = {"Syn1": [0, 1], "Syn2": [2, 3, 4, 5], "Syn3": [6, 7, 8, 9]}  # inside Syn4-6; alone they stand first
+COLUMNS = {"Syn1": [0, 1], "Syn2": [2, 3, 4, 5], "Syn3": [6, 7, 8, 9]}  # inside Syn4-6, as printed; alone as run: first
 SWITCH = 0.1  # width of the switch X11
 
 
 class TrueRule(nn.Module):
-    """Logits (B, 2) whose first is log r of the set as run (``data_prep.synthetic``), the second 0.
+    """Logits (B, 2) whose first is log r of the set (``data_prep.synthetic``, as run or as printed), the second 0.
 
     Where X11 chooses between two rules, a sigmoid of width ``switch`` passes from one to the other; 0 is a step, for
     which there is no gradient.
@@ -18,26 +18,29 @@ class TrueRule(nn.Module):
     [[6.0, 0.0]]
     """
 
-    def __init__(self, name, switch=SWITCH):
+    def __init__(self, name, switch=SWITCH, *, variant="as_run"):
         super().__init__()
-        self.name, self.switch = name, switch
+        self.name, self.switch, self.printed = name, switch, variant == "as_printed"
 
     def forward(self, x):
         """Logits (B, 2) of rows (B, D)."""
         if self.name in PARTS:
-            first, second = (_log_ratio(part, x[:, COLUMNS[part]], 10.0) for part in PARTS[self.name])
+            first, second = (_log_ratio(part, x[:, COLUMNS[part]], 10.0, self.printed) for part in PARTS[self.name])
             value = torch.lerp(first, second, torch.sigmoid(x[:, 10] / self.switch)) if self.switch else \
                 torch.where(x[:, 10] < 0, first, second)
         else:
-            value = _log_ratio(self.name, x[:, :len(COLUMNS[self.name])], 100.0)
+            own = COLUMNS[self.name] if self.printed else range(len(COLUMNS[self.name]))
+            value = _log_ratio(self.name, x[:, list(own)], 100.0, self.printed)
         return torch.stack([value, torch.zeros_like(value)], 1)
 
 
-def _log_ratio(name, x, amplitude):
+def _log_ratio(name, x, amplitude, printed=False):
     if name == "Syn1":
         return x[:, 0] * x[:, 1]
     if name == "Syn2":
         return x.square().sum(1) - 4
+    if printed:
+        return -100 * torch.sin(2 * x[:, 0]) + 2 * x[:, 1].abs() + x[:, 2] + torch.exp(-x[:, 3])
     return -amplitude * torch.sin(0.2 * x[:, 0]) + x[:, 1].abs() + x[:, 2] + torch.exp(-x[:, 3]) - 2.4
 
 
