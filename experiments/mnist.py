@@ -44,6 +44,8 @@ OURS = {  # method: explainer settings; the preset of this question, the other o
 SLOW = {"LIME, our patches": 300, "LIME, own segments": 100}  # explain so many digits of a fixed sample
 RIVALS = ["L2X", "INVASE", *SLOW, "SHAP", "IntegratedGradients"]
 METHODS = [*OURS, *RIVALS, "oracle", FIXED]
+RELEASED = "released"  # runs of experiments/released.py
+IN_TABLES = [*OURS, RELEASED, *RIVALS, "oracle", FIXED]
 ENCODING_KS = (1, 4)  # where encoding is measured
 LAMBDAS = dict(zip(KS, (100, 50, 23, 18.5, 15.5), strict=True))  # INVASE, supplement
 PIXELS = 16  # of a patch
@@ -128,27 +130,51 @@ def run(*, method, seed, rows, test_rows, figure, steps=None):
         by_k, extra = _ranked(np.broadcast_to(evaluators(seed, rows, test_rows)[1]["sizes"], (len(X_test), 49))), {}
     else:
         by_k, extra = explain(method, g, X, y, X_test, seed=seed, steps=steps)
-    out = {"explain_seconds": round(time.process_time() - started, 1), "g_accuracy": accuracy(g, X_test, y_test),
-           "judge_accuracy": accuracy(judge, X_test, y_test),
-           "empty": float(predict_proba(judge, np.zeros((1, 784)))[0, 1])}  # the judge's 8-ness of nothing
-    judges, fixed = evaluators(seed, rows, test_rows)
-    for k in KS:
-        out |= selections.scores(judges, X_test, y_test, fixed if method == FIXED else by_k[k], k, sample=inside,
-                                 encoding=k in ENCODING_KS and method not in SLOW)
-        out |= {f"acc_{k}": _reads(judge, X_test, y_test, by_k[k]), f"mask_{k}": mask_only(by_k[k], y_test),
-                f"sample_{k}": _reads(judge, X_test[inside], y_test[inside], by_k[k][inside]),
-                f"patches_{k}": float(by_k[k].mean() * 49)}
-        if "top" in extra:
-            top = extra["top"][k]
-            out |= {f"top_acc_{k}": _reads(judge, X_test, y_test, top), f"top_mask_{k}": mask_only(top, y_test),
-                    f"top_patches_{k}": float(k)}
-            found = selections.scores(judges, X_test, y_test, top, k, sample=inside, encoding=k in ENCODING_KS)
-            out |= {f"top_{name}": value for name, value in found.items()}
+    seconds = {"explain_seconds": round(time.process_time() - started, 1)}
+    out = seconds | scored(method, g, judge, X_test, y_test, by_k, evaluators(seed, rows, test_rows), sample=inside,
+                           top=extra.get("top"))
     out |= {f"surrogate_{name}": value for name, value in extra.get("agreement", {}).items()}
     if figure:
         out["kept"] = figures.pack(_pixels(by_k[SHOWN_K][shown]))
     if "posterior" in extra:
         out |= _uncertainty(extra["posterior"], X_test, y_test, judge, shown, figure)
+    return out
+
+
+def scored(method, g, judge, X_test, y_test, by_k, judges, *, sample, top=None):
+    """The judge's accuracy, EVAL-X, mask-only accuracy and patches kept, for each k; also of ``top``, INVASE's k first.
+
+    Parameters
+    ----------
+    method : str
+        One of ``IN_TABLES``.
+    g, judge : Module
+        The network that was explained, and the one that reads masked digits.
+    X_test, y_test : array
+        The explained digits.
+    by_k : dict
+        {k: what is kept, bool (N, 49) or (N, 784)}.
+    judges : tuple
+        What ``evaluators`` returns.
+    sample : array
+        Which of the digits are the sample of the slow explainers.
+    top : dict, optional
+        Like ``by_k``.
+    """
+    judges, fixed = judges
+    out = {"g_accuracy": accuracy(g, X_test, y_test), "judge_accuracy": accuracy(judge, X_test, y_test),
+           "empty": float(predict_proba(judge, np.zeros((1, 784)))[0, 1])}  # the judge's 8-ness of nothing
+    for k in KS:
+        out |= selections.scores(judges, X_test, y_test, fixed if method == FIXED else by_k[k], k, sample=sample,
+                                 encoding=k in ENCODING_KS and method not in SLOW)
+        out |= {f"acc_{k}": _reads(judge, X_test, y_test, by_k[k]), f"mask_{k}": mask_only(by_k[k], y_test),
+                f"sample_{k}": _reads(judge, X_test[sample], y_test[sample], by_k[k][sample]),
+                f"patches_{k}": float(by_k[k].mean() * 49)}
+        if top:
+            out |= {f"top_acc_{k}": _reads(judge, X_test, y_test, top[k]), f"top_mask_{k}": mask_only(top[k], y_test),
+                    f"top_patches_{k}": float(k)}
+            found = selections.scores(judges, X_test, y_test, top[k], k, sample=sample, encoding=k in ENCODING_KS)
+            out |= {f"top_{name}": value for name, value in found.items()}
     return out
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from bifkit import Posterior, plots
 from experiments import figures
-from experiments.mnist import ENCODING_KS, KS, METHODS, RIVALS, SHOWN, SHOWN_K, SLOW
+from experiments.mnist import ENCODING_KS, IN_TABLES, KS, RIVALS, SHOWN, SHOWN_K, SLOW
 from experiments.runner.rows import finished
 from experiments.runner.scoreboard import numbers
 from experiments.selections import FIXED, SURROGATE
@@ -30,7 +30,7 @@ def table(frame, score="acc"):
     is in the tables of EVAL-X alone.
     """
     runs, rows = finished(frame), {}
-    for method in [m for m in METHODS if m in set(frame["method"]) and (m != FIXED or "evalx" in score)]:
+    for method in [m for m in IN_TABLES if m in set(frame["method"]) and (m != FIXED or "evalx" in score)]:
         part = runs[runs["method"] == method]
         rows[method] = part.reindex(columns=[f"{score}_{k}" for k in KS])
         if method == "INVASE" and score != "sample":
@@ -86,8 +86,9 @@ def certainty(frame):
 def chart(frame):
     """The table as a chart: mean and standard deviation over the seeds as points, the paper's values as diamonds."""
     mean, std = table(frame)
-    colors = {"bifkit": plots.BLUE, "bifkit rank": plots.SKY, "BIF": plots.ORANGE, "L2X": plots.GREEN,
-              "INVASE": plots.RED, "SHAP": plots.PURPLE, "oracle": plots.GREY}
+    colors = {"bifkit": plots.BLUE, "bifkit rank": plots.SKY, "BIF": plots.ORANGE, "released": "#8C4A00",
+              "L2X": plots.GREEN, "INVASE": plots.RED, "SHAP": plots.PURPLE,
+              "oracle": plots.GREY}
     rows = [m for m in colors if m in mean.index]
     ax = figures.grouped_dots(mean.loc[rows].T, errors=std.loc[rows].T, ylabel="accuracy of the judge",
                               colors=[colors[m] for m in rows], paper=figures.printed("mnist", mean.loc[rows]).T)
@@ -101,7 +102,7 @@ def shown(frame):
     rows = rows[rows["figure"]]
     if "bifkit" not in rows.index:
         return np.zeros((SHOWN, 784)), {}
-    shown = [m for m in METHODS if m in rows.index and m != FIXED]
+    shown = [m for m in IN_TABLES if m in rows.index and m != FIXED]
     masks = {m: figures.unpack(rows.loc[m, "kept"], (SHOWN, 784)) > 0 for m in shown}
     return figures.unpack(rows.loc["bifkit", "images"], (2 * SHOWN, 784))[:SHOWN], masks
 

@@ -1,38 +1,36 @@
 """BIF as its authors' code ran it: one set of settings per data set, on a g trained as they did. (notebooks 01 to 03)
 
-The text and the released code differ in more than the objective (notebook 07): here g is the authors' network, D-200-
-200-C with BatchNorm after both hidden layers, trained by 500 full-batch epochs of SGD; BatchNorm goes on learning inside
-the explanation; the KL of a row weighs one over the batch; and prior, batch, epochs and learning rate are those of the
-code's own file of settings (``SETTINGS``), by Adam with a constant rate. MNIST's network has no BatchNorm, in the text as in
-the code: there the code's settings alone are other ones.
+The text and the released code differ in more than the objective (notebook 07): here g is the authors' network,
+D-200-200-C with BatchNorm after both hidden layers, trained by 500 full-batch epochs of SGD; BatchNorm goes on learning
+inside the explanation; the KL of a row weighs one over the batch; and prior, batch, epochs and learning rate are those
+of the code's own file of settings (``SETTINGS``), by Adam with a constant rate. MNIST's network has no BatchNorm, in
+the text as in the code: there only the settings are others.
 
-*Draws.* The code draws 200 to 1,000 importance vectors per row and step; ``draws`` is 20 here, because with J = 500 a fit
-of Syn4 takes as long as all others together. ``draws_grid`` is the evidence: the same runs with more draws, on seeds that
-no table uses (results/released_draws.csv).
+*Draws.* The code draws 200 to 1,000 importance vectors per row and step. ``draws`` is 20 here, because with J = 500 a
+fit of Syn4 takes as long as all others together. ``draws_grid`` is the evidence: the same runs with more draws, on
+seeds that no table uses (results/released_draws.csv).
 
 *Tables.* What is kept is judged by the g that was explained, as in the code (``local_3``, ...), and by the g of our own
-Table 2 as well (``ours_local_3``, ...): the same choice, another judge.
+Table 2 as well (``ours_local_3``, ...): the same choice, another judge. On MNIST the judge is that of all methods.
 """
 
 import functools
 
 import numpy as np
 import pandas as pd
-from torch import nn
 
 from bifkit import GlobalBIF, LocalBIF
 from bifkit.evaluation import metrics
 from bifkit.training import adamw
 from data_prep.seeding import derive, seed_all
 from data_prep.synthetic import NAMES, make_synthetic
-from experiments import mnist, tabular
+from experiments import figures, mnist, synthetic, tabular
 from experiments.models.classifiers import accuracy, mlp, paper_g, train
 from experiments.runner.rows import finished
 
 SEEDS = range(5)
 DRAWS = 20
-METHODS = ("released (global)", "released (inst, samp)", "released (inst, pe)")  # Table 1's three variants
-ONE = {"Syn4", "Syn5", "Syn6"}  # no global explanation
+METHODS = synthetic.RELEASED  # Table 1's three variants
 SETTINGS = {  # of the authors' code: prior, batch size, epochs, learning rate
     "Syn1": (0.01, 200, 5, 0.01), "Syn2": (0.01, 200, 5, 0.001), "Syn3": (0.1, 1000, 10, 0.05),
     "Syn4": (0.1, 500, 10, 0.05), "Syn5": (0.1, 500, 5, 0.05), "Syn6": (0.1, 1000, 10, 0.05),
@@ -55,7 +53,7 @@ def grid(part, profile="paper", *, variant="as_run", seeds=SEEDS, draws=DRAWS):
     if part == "synthetic":
         names, methods = (NAMES, METHODS) if profile != "smoke" else (("Syn4",), METHODS[1:2])
         return [{"dataset": d, "method": m, "seed": s, "draws": draws, "rows": rows, "variant": variant}
-                for d in names for s in seeds for m in methods if not (d in ONE and m == METHODS[0])]
+                for d in names for s in seeds for m in methods if not (d in synthetic.LOCAL_ONLY and m == METHODS[0])]
     if part == "tables":
         names = TABLES if profile != "smoke" else ("Credit",)
         sizes = {"rows": tabular.ROWS, "test_rows": tabular.TEST_ROWS} if profile != "smoke" else {"rows": rows,
@@ -69,8 +67,8 @@ def grid(part, profile="paper", *, variant="as_run", seeds=SEEDS, draws=DRAWS):
 def draws_grid():
     """Do more draws change the answer? J = 20 and 100 on Syn1-6, Adult and Credit, 500 on Syn4; seeds 100 and 101."""
     seeds = (100, 101)
-    runs = [r for j in (DRAWS, 100) for r in grid("synthetic", seeds=seeds, draws=j) if r["method"] == METHODS[1]]
-    runs += [r for r in grid("synthetic", seeds=seeds, draws=500) if (r["method"], r["dataset"]) == (METHODS[1], "Syn4")]
+    runs = [r for j in (DRAWS, 100, 500) for r in grid("synthetic", seeds=seeds, draws=j)
+            if r["method"] == METHODS[1] and (j < 500 or r["dataset"] == "Syn4")]
     return runs + [r for j in (DRAWS, 100) for r in grid("tables", seeds=seeds, draws=j) if r["dataset"] != "Intrusion"]
 
 
@@ -93,7 +91,7 @@ class ConstantRate(LocalBIF):
 def explainer(kind, g, dataset, seed, method, *, draws=DRAWS, point_estimate=False, **more):
     """An explainer with the code's settings for this data set.
 
-    >>> explainer(ConstantRate, nn.Linear(11, 2), "Syn4", 100, "released").get_params()["batch_size"]
+    >>> explainer(ConstantRate, mlp([11, 2]), "Syn4", 100, "released").get_params()["batch_size"]
     500
     """
     prior, batch, epochs, lr = SETTINGS[dataset]
@@ -102,7 +100,8 @@ def explainer(kind, g, dataset, seed, method, *, draws=DRAWS, point_estimate=Fal
         epochs, lr, point_estimate, kl = 10, 0.01, True, 0.0
     if dataset in POINT:
         point_estimate, kl = True, POINT[dataset]
-    return kind(g, "paper" if dataset == "MNIST" else "released", prior=prior, batch_size=batch, epochs=epochs, lr=lr, min_steps=1, draws=draws,
+    preset = "paper" if dataset == "MNIST" else "released"
+    return kind(g, preset, prior=prior, batch_size=batch, epochs=epochs, lr=lr, min_steps=1, draws=draws,
                 point_estimate=point_estimate, kl_weight=kl, seed=derive(dataset, seed, method), **more)
 
 
@@ -140,20 +139,21 @@ def _synthetic(dataset, method, seed, draws, rows, variant):
 
 
 def _tables(dataset, seed, draws, rows, test_rows):
+    """Judged by the g that was explained, and, in columns that begin with ``ours_``, by the g of Table 2."""
     data, ours = tabular.prepared(dataset, seed, rows, test_rows)
     g = authors_model(dataset, data.X_train, data.y_train, data.n_classes, seed)
-    out = {"g_accuracy": 100 * accuracy(g, data.X_test, data.y_test)}
-    for name, kind in (("local", ConstantRate), ("global", GlobalBIF)):
-        fitted = explainer(kind, g, dataset, seed, f"released ({name})", draws=draws)
-        mean = fitted.fit(data.X_train, data.y_train).explain(data.X_test).mean
-        for judge, model in (("", g), ("ours_", ours)):
-            out |= {f"{judge}{name}_{k}": 100 * metrics.post_hoc_accuracy(model, data.X_test, data.y_test, mean, k)
-                    for k in tabular.KS}
+    local, overall = (explainer(kind, g, dataset, seed, f"released ({kind.__name__})", draws=draws)
+                      .fit(data.X_train, data.y_train).explain(data.X_test).mean for kind in (ConstantRate, GlobalBIF))
+    by_k = [dict.fromkeys(tabular.KS, mean) for mean in (local, overall)]
+    out = tabular.scored("released", g, data, data.X_test, *by_k, tabular.evaluators(dataset, seed, rows, test_rows))
+    for k in tabular.KS:
+        out[f"ours_local_{k}"] = 100 * metrics.post_hoc_accuracy(ours, data.X_test, data.y_test, local, k)
+        out[f"ours_global_{k}"] = 100 * metrics.post_hoc_accuracy(ours, data.X_test, data.y_test, overall, k)
     return out
 
 
 def _digits(seed, rows, test_rows):
-    """g as the code trained it (Adam, rate 1e-4), its settings of the explainer; judged as every method of that table."""
+    """g as the code trained it (Adam, rate 1e-4), its settings of the explainer; the judge of that table."""
     X, y, X_test, y_test = mnist.digits(rows, test_rows)
     _, judge = mnist.prepared(seed, rows, test_rows)
     seed_all("MNIST", seed, "authors' g")
@@ -161,8 +161,44 @@ def _digits(seed, rows, test_rows):
               schedule=None, seed=derive("MNIST", seed, "authors' g"))
     fitted = explainer(ConstantRate, g, "MNIST", seed, "released", groups=mnist.patches())
     mean = fitted.fit(X, y).explain(X_test).mean
-    kept = {k: metrics.keep_features(X_test, metrics.top_k_mask(mean, k), groups=mnist.patches()) for k in mnist.KS}
-    return {"g_accuracy": accuracy(g, X_test, y_test)} | {f"acc_{k}": accuracy(judge, x, y_test) for k, x in kept.items()}
+    kept = {k: metrics.top_k_mask(mean, k) for k in mnist.KS}
+    shown = kept[mnist.SHOWN_K][mnist.pictured(y_test)][:, mnist.patches()]
+    return mnist.scored("released", g, judge, X_test, y_test, kept, mnist.evaluators(seed, rows, test_rows),
+                        sample=mnist.sample(len(X_test))) | {"kept": figures.pack(shown)}
+
+
+def beside(frame, runs) -> pd.DataFrame:
+    """The runs of Table 2 or MNIST with those as released below; of a table a second time, judged by our g.
+
+    >>> runs = pd.DataFrame({"dataset": ["Adult"], "method": "released", "seed": 0, "error": "", "local_1": 80.0,
+    ...                      "ours_local_1": 81.0})
+    >>> both = beside(runs[:0], runs); both["method"].tolist(), both["local_1"].tolist()
+    (['released', 'released, our g judges'], [80.0, 81.0])
+    """
+    if "figure" in frame:  # digits: those of the first seed are in the picture
+        runs = runs.assign(figure=runs["seed"] == min(frame["seed"], default=0))
+    names = {c: c.removeprefix("ours_") for c in runs if c.startswith("ours_")}
+    again = runs[["dataset", "method", "seed", "error", *names]].rename(columns=names)
+    return pd.concat([frame, runs, *([again.assign(method=tabular.RELEASED[1])] if names else [])], ignore_index=True)
+
+
+def scores(frame) -> pd.DataFrame:
+    """What the scoreboard takes: item, row, column, seed, value.
+
+    >>> runs = pd.DataFrame({"dataset": ["Syn4"], "method": "released (inst, pe)", "seed": 0, "mcc": 86.0, "error": ""})
+    >>> scores(runs).values.tolist()
+    [['table1', 'released (inst, pe)', 'Syn4', 0, 86.0]]
+    """
+    lines = []
+    for r in finished(frame).to_dict("records"):
+        if r["dataset"] in NAMES:
+            lines.append(("table1", r["method"], r["dataset"], r["seed"], r["mcc"]))
+        elif r["dataset"] == "MNIST":
+            lines += [("mnist", "released", f"k={k}", r["seed"], r[f"acc_{k}"]) for k in mnist.KS]
+        else:
+            lines += [("table2", f"released ({kind})", f"{r['dataset']} k={k}", r["seed"], r[f"{kind}_{k}"])
+                      for kind in tabular.KINDS for k in tabular.KS]
+    return pd.DataFrame(lines, columns=["item", "row", "column", "seed", "value"])
 
 
 def draws_table(frame) -> pd.DataFrame:

@@ -26,14 +26,17 @@ from experiments.runner.scoreboard import numbers
 SEEDS = range(5)
 OURS = ["bifkit (local)", "bifkit (global)"]
 PAPER = ["BIF (global)", "BIF (inst, samp)", "BIF (inst, pe)"]  # the literal objective, on the same g
+RELEASED = ["released (global)", "released (inst, samp)", "released (inst, pe)"]  # runs of experiments/released.py
 RIVALS = ["L2X", "INVASE", "SHAP", "LIME", "SHAP on g", "LIME on g", "LIME on g, near",
           "IntegratedGradients on g"]
 BESIDE = ["bifkit few (local)", "bifkit (local, pe)"]  # the other preset; ours without sampling
 METHODS = OURS + PAPER + RIVALS + BESIDE
+IN_TABLES = OURS + PAPER + RELEASED + RIVALS + BESIDE
 PRINTED = [m for m in METHODS if m not in ("LIME on g", "LIME on g, near", *BESIDE)]  # rows for the printed data
 LOCAL_ONLY = ("Syn4", "Syn5", "Syn6")  # relevant features vary by row: no global explanation can be right
 SLOW = ("LIME", "LIME on g", "LIME on g, near", "SHAP on g")
-TITLES = {"bifkit (global)": "bifkit", "BIF (global)": "BIF as printed, same g"}  # of panels
+TITLES = {"bifkit (global)": "bifkit", "BIF (global)": "BIF as printed, same g",
+          "released (global)": "BIF as released, its own g"}  # of panels
 FEATURES = "feature as run; in brackets its number in the paper's formula. Blue: relevant. Seed 0"
 SAMPLE = 100  # test rows of the slow explainers; ours is also scored on them
 LIME = {"num_samples": 5000}  # its default
@@ -153,7 +156,7 @@ def table1(frame):
     [92.0, 2.83]
     """
     by = finished(frame).groupby(["method", "dataset"])["mcc"]
-    order = [m for m in METHODS if m in set(frame["method"])]
+    order = [m for m in IN_TABLES if m in set(frame["method"])]
     return by.mean().unstack().reindex(order), by.std(ddof=1).unstack().reindex(order)
 
 
@@ -169,7 +172,7 @@ def posterior_of(frame, dataset, seed=0, method="bifkit (global)"):
     return Posterior(alpha, [f"X{i + 1}" for i in range(len(alpha))])
 
 
-def importance_values(frame):
+def importance_values(frame, method="bifkit (global)"):
     """Weights of the relevant features of Syn1 and Syn2, renormalised over them; equal is the truth.
 
     >>> frame = pd.DataFrame({"dataset": ["Syn1"], "method": "bifkit (global)", "seed": 0, "alpha": "[3.0, 1.0, 4.0]"})
@@ -179,16 +182,17 @@ def importance_values(frame):
     rows = []
     for dataset, relevant in (("Syn1", 2), ("Syn2", 4)):
         for seed in sorted(frame["seed"].unique()):
-            if len(frame.query("dataset == @dataset and seed == @seed and method == 'bifkit (global)'")):
-                mean = posterior_of(frame, dataset, seed).mean[:relevant]
+            if len(frame.query("dataset == @dataset and seed == @seed and method == @method")):
+                mean = posterior_of(frame, dataset, seed, method).mean[:relevant]
                 rows += [(dataset, f"relevant feature {i + 1}", seed, m) for i, m in enumerate(mean / mean.sum())]
     return pd.DataFrame(rows, columns=["dataset", "feature", "seed", "value"])
 
 
 def bars(frame):
-    """Table 1 as a chart: ours, the paper's objective as printed, the rivals, and the paper's values as diamonds."""
+    """Table 1 as a chart: ours, the paper's method as printed and as released, rivals; diamonds: the paper's values."""
     mean, std = table1(frame)
     colors = {"bifkit (local)": plots.BLUE, "BIF (inst, samp)": plots.ORANGE, "BIF (inst, pe)": plots.YELLOW,
+              "released (inst, samp)": "#8C4A00", "released (inst, pe)": "#B8A800",
               "L2X": plots.GREEN, "INVASE": plots.RED, "SHAP": plots.PURPLE, "LIME": plots.GREY, "SHAP on g": plots.SKY}
     shown = [m for m in colors if m in mean.index]
     ax = figures.grouped_bars(mean.loc[shown].T, errors=std.loc[shown].T, ylabel="MCC x 100",
@@ -209,25 +213,25 @@ def numbered(dataset, number):
 
 
 def _globals(frame, dataset):
-    """Ours and the paper's method as printed, those of them that were run on a data set with seed 0."""
+    """Ours and the paper's method as printed and as released: those that were run on a data set with seed 0."""
     there = frame[(frame["dataset"] == dataset) & (frame["seed"] == 0)]
-    return [m for m in ("bifkit (global)", "BIF (global)") if m in set(finished(there)["method"])]
+    return [m for m in TITLES if m in set(finished(there)["method"])]
 
 
 def figure2(frame):
     """The paper's Figure 2: importances of Syn2 and Syn3 with one posterior standard deviation, seed 0, on one scale.
 
-    Beside ours the paper's method as printed, on the same g. In the titles the sum of the standard deviations, which
-    is what the paper prints.
+    Beside ours the paper's method as printed, on the same g, and as released, on a g trained as its authors did. In the
+    titles the sum of the standard deviations, which is what the paper prints.
     """
     datasets, methods = ("Syn2", "Syn3"), _globals(frame, "Syn2")
     paper = numbers().query("item == 'fig2'").set_index("row")["value"]
-    figure, panels = plt.subplots(2, len(methods), figsize=(5.4 * len(methods), 4.6), layout="constrained",
+    figure, panels = plt.subplots(2, len(methods), figsize=(4.6 * len(methods), 4.8), layout="constrained",
                                   sharey=True, squeeze=False)
     for row, dataset in zip(panels, datasets, strict=True):
         for ax, method in zip(row, methods, strict=True):
             posterior = posterior_of(frame, dataset, method=method)
-            plots.bars(posterior, ax=ax, relevant=range(4), title=f"{dataset}, {TITLES[method]}: sum of sd "
+            plots.bars(posterior, ax=ax, relevant=range(4), title=f"{dataset}, {TITLES[method]}\nsum of sd "
                        f"{posterior.sd.sum():.2f} (the paper {paper[dataset]:.2f})")
             ax.set_xticks(range(len(posterior.mean)), [numbered(dataset, i + 1) for i in range(len(posterior.mean))])
             ax.set_ylabel("importance (mean and sd)" if ax is row[0] else "")

@@ -51,6 +51,8 @@ RIVALS = ["L2X", "INVASE", "SHAP", "LIME", "SHAP on g", "LIME on g", "Integrated
 SLOW = ["LIME", "SHAP on g", "LIME on g"]  # explain only the sample
 SEARCHES = ["greedy search", "oracle"]
 METHODS = [*OURS, *RIVALS, *SEARCHES, FIXED]
+RELEASED = ["released", "released, our g judges"]  # runs of experiments/released.py
+IN_TABLES = [*OURS, *RELEASED, *RIVALS, *SEARCHES, FIXED]
 CELLS = {f"{d} k={k}": (d, k) for d in DATASETS for k in KS}
 SAMPLE = 300
 ROWS, TEST_ROWS = 27_000, 7_000  # Adult and Credit whole
@@ -118,15 +120,35 @@ def run(*, dataset, method, seed, rows=ROWS, test_rows=TEST_ROWS):
     data, g = prepared(dataset, seed, rows, test_rows)
     seed_all(dataset, seed, method)
     test = data.X_test[:SAMPLE] if method in SLOW else data.X_test
-    y, names = data.y_test[:len(test)], np.array(data.feature_names)
     started = time.process_time()
     if method == FIXED:  # the set of one evaluator; below, each is judged by its own
         overall, extra = dict.fromkeys(KS, evaluators(dataset, seed, rows, test_rows)[1]["sizes"]), {}
         local = {k: np.broadcast_to(scores, test.shape) for k, scores in overall.items()}
     else:
         local, overall, extra = explain(method, g, data, test, seed=seed)
-    out = {"explain_seconds": round(time.process_time() - started, 2)}
-    judges, fixed = evaluators(dataset, seed, rows, test_rows)
+    seconds = {"explain_seconds": round(time.process_time() - started, 2)}
+    return seconds | scored(method, g, data, test, local, overall, evaluators(dataset, seed, rows, test_rows)) | extra
+
+
+def scored(method, g, data, test, local, overall, judges):
+    """Post-hoc accuracies by ``g``, EVAL-X and mask-only accuracy in percent, and the features a method puts first.
+
+    Parameters
+    ----------
+    method : str
+        One of ``IN_TABLES``.
+    g : Module
+        The judge of post-hoc accuracy.
+    data : Dataset
+        Where the rows come from.
+    test : array (N, D)
+        The explained test rows, the first of ``data``.
+    local, overall : dict
+        {k: scores (N, D)} and {k: scores (D,)}.
+    judges : tuple
+        What ``evaluators`` returns.
+    """
+    y, names, (judges, fixed), out = data.y_test[:len(test)], np.array(data.feature_names), judges, {}
     for k in KS:
         out[f"local_{k}"] = 100 * metrics.post_hoc_accuracy(g, test, y, local[k], k)
         out[f"local_{k}_sample"] = 100 * metrics.post_hoc_accuracy(g, test[:SAMPLE], y[:SAMPLE], local[k][:SAMPLE], k)
@@ -139,7 +161,7 @@ def run(*, dataset, method, seed, rows=ROWS, test_rows=TEST_ROWS):
     share = metrics.top_k_mask(local[3], 3).mean(0)
     shares = {str(names[i]): round(float(share[i]), 3) for i in np.argsort(-share, kind="stable")[:5]}
     return out | {"majority": 100 * np.bincount(data.y_test).max() / len(data.y_test), "top": top.tolist(),
-                  "g_accuracy": 100 * accuracy(g, data.X_test, data.y_test), "shares": shares, **extra}
+                  "g_accuracy": 100 * accuracy(g, data.X_test, data.y_test), "shares": shares}
 
 
 def explain(method, g, data, test, *, seed):
@@ -221,7 +243,7 @@ def table2(frame, kind, value="value"):
     """
     cells = tidy(frame).query("kind == @kind")
     by = cells.assign(row=cells["method"] + f" ({kind})").groupby(["row", "column"])[value]
-    order = [f"{m} ({kind})" for m in METHODS if m in set(frame["method"]) and m != FIXED]
+    order = [f"{m} ({kind})" for m in IN_TABLES if m in set(frame["method"]) and m != FIXED]
     return tuple(part.unstack().reindex(index=order, columns=COLUMNS).rename_axis(index=None, columns=None)
                  for part in (by.mean(), by.std(ddof=1)))
 
@@ -260,7 +282,7 @@ def evalx(frame, score):
     >>> evalx(frame, "evalx_half_{k}")[0].loc["bifkit", "Adult k=1"]
     np.float64(81.0)
     """
-    parts = selections.table(frame, score, CELLS, METHODS)
+    parts = selections.table(frame, score, CELLS, IN_TABLES)
     samples = selections.table(frame, score + "_sample", CELLS, [SURROGATE])
     if samples[0].notna().any(axis=None):
         for part, sample in zip(parts, samples, strict=True):
@@ -339,7 +361,7 @@ def local_minus_global(frame):
     if wide.empty:
         return pd.DataFrame(columns=COLUMNS)
     gap = (wide["local"] - wide["global"]).groupby(["method", "column"]).mean().unstack()
-    gap = gap.reindex(index=[m for m in METHODS if m in gap.index], columns=COLUMNS)
+    gap = gap.reindex(index=[m for m in IN_TABLES if m in gap.index], columns=COLUMNS)
     return gap.rename_axis(index=None, columns=None)
 
 
@@ -409,7 +431,7 @@ def picks(frame, kind, top=3):
         first = sorted(count.items(), key=lambda item: -item[1])[:top]
         out[method, dataset] = ", ".join(f"{n} {c:{'.0f' if kind == 'global' else '.0%'}}" for n, c in first)
     table = pd.Series(out, dtype=object).unstack() if out else pd.DataFrame()
-    return table.reindex(index=[m for m in METHODS if m in table.index], columns=[d for d in DATASETS if d in table])
+    return table.reindex(index=[m for m in IN_TABLES if m in table.index], columns=[d for d in DATASETS if d in table])
 
 
 def posterior_of(frame, dataset, seed=0, method="bifkit"):
@@ -439,7 +461,7 @@ def in_paper(table):
     >>> in_paper(pd.DataFrame(index=["bifkit (local)", "SHAP (local)", "SHAP on g (local)"])).tolist()
     [True, True, False]
     """
-    named = ("bifkit", "BIF", "L2X", "INVASE", "SHAP", "LIME")
+    named = ("bifkit", "BIF", *RELEASED, "L2X", "INVASE", "SHAP", "LIME")
     return np.array([str(row).rsplit(" (", 1)[0] in named for row in table.index], dtype=bool)
 
 
