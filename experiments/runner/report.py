@@ -106,10 +106,11 @@ def against(item) -> pd.DataFrame:
     """Ours, the paper's method on the same g, the paper's figure, and the scoreboard's two verdicts, as text.
 
     One row per cell of ours. ``literal`` is the best of the paper's variants, run as printed on the same g and paired
-    by seed; ``the paper`` is its best BIF of that column.
+    by seed; ``released`` the best with the settings of the authors' code, on a g of its own; ``the paper`` its best BIF
+    of that column.
 
     >>> against("table1").columns.tolist()
-    ['ours', 'literal, same g', 'ours against it', 'the paper', 'ours against the paper']
+    ['ours', 'literal, same g', 'ours against it', 'released', 'the paper', 'ours against the paper']
     """
     board = scoreboard()
     board = own(board.assign(**targets()[["printed", "digits"]]))  # the same rows in the same order
@@ -120,6 +121,7 @@ def against(item) -> pd.DataFrame:
         theirs = f"{r.paper:.{places}f}" if "." in r.printed else r.printed
         lines.append({"row": r.row, "column": r.column, "ours": cell(r.ours, r.std, digits=places),
                       "literal, same g": as_printed(r.literal, theirs) or "-", "ours against it": r.same_g or "-",
+                      "released": as_printed(r.released, theirs) or "-",
                       "the paper": theirs if np.isnan(r.paper_std) else f"{theirs} ± {r.paper_std:.{places}f}",
                       "ours against the paper": r.verdict})
     return pd.DataFrame(lines).set_index(["row", "column"]).rename_axis([None, None])
