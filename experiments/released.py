@@ -8,7 +8,8 @@ the text as in the code: there only the settings are others.
 
 *Draws.* The code draws 200 to 1,000 importance vectors per row and step. Here there are 20, and 100 on Syn4 to Syn6 as
 run, where 20 gave less on Syn5 in both seeds tried; with 500 a fit of Syn4 takes as long as all others together.
-``draws_grid`` is the evidence: the same runs with more draws, on seeds that no table uses (results/released_draws.csv; ``python -m experiments.released`` runs them again).
+``draws_grid`` is the evidence: the same runs with more draws, on seeds that no table uses (results/released_draws.csv;
+``python -m experiments.released`` runs them again).
 
 *Tables.* What is kept is judged by the g that was explained, as in the code (``local_3``, ...), and by the g of our own
 Table 2 as well (``ours_local_3``, ...): the same choice, another judge. On MNIST the judge is that of all methods.
