@@ -87,8 +87,7 @@ def chart(frame):
     """The table as a chart: mean and standard deviation over the seeds as points, the paper's values as diamonds."""
     mean, std = table(frame)
     colors = {"bifkit": plots.BLUE, "bifkit rank": plots.SKY, "BIF": plots.ORANGE, "released": "#8C4A00",
-              "L2X": plots.GREEN, "INVASE": plots.RED, "SHAP": plots.PURPLE,
-              "oracle": plots.GREY}
+              "L2X": plots.GREEN, "INVASE": plots.RED, "SHAP": plots.PURPLE, "oracle": plots.GREY}
     rows = [m for m in colors if m in mean.index]
     ax = figures.grouped_dots(mean.loc[rows].T, errors=std.loc[rows].T, ylabel="accuracy of the judge",
                               colors=[colors[m] for m in rows], paper=figures.printed("mnist", mean.loc[rows]).T)

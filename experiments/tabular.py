@@ -467,8 +467,8 @@ def in_paper(table):
 
 def figure(frame):
     """Table 2 as a chart: mean and standard deviation over the seeds as points, the paper's values as diamonds."""
-    colors = {"bifkit": plots.BLUE, "BIF": plots.ORANGE, "L2X": plots.GREEN, "INVASE": plots.RED, "SHAP": plots.PURPLE,
-              "LIME": plots.SKY, "greedy search": plots.GREY}
+    colors = {"bifkit": plots.BLUE, "BIF": plots.ORANGE, "released": "#8C4A00", "L2X": plots.GREEN, "INVASE": plots.RED,
+              "SHAP": plots.PURPLE, "LIME": plots.SKY, "greedy search": plots.GREY}
     fig, panels = plt.subplots(2, 1, figsize=(11, 6.4), sharex=True, sharey=True, layout="constrained")
     for ax, kind in zip(panels, ("global", "local"), strict=True):
         mean, std = table2(frame, kind)
@@ -478,7 +478,7 @@ def figure(frame):
         figures.grouped_dots(mean, errors=std, paper=paper, ax=ax, ylabel="accuracy of g (%)",
                              colors=[colors[m] for m in mean])
         ax.set_title(f"{kind}: accuracy with k features, mean and sd over the seeds", loc="left")
-    fig.legend(*panels[0].get_legend_handles_labels(), ncols=8, loc="outside upper center")
+    fig.legend(*panels[0].get_legend_handles_labels(), ncols=9, loc="outside upper center")
     return fig
 
 
