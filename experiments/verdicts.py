@@ -1,22 +1,24 @@
 """When a claim about a handful of seeds holds, does not hold, or cannot be decided. (docs/claims.md)
 
-The privacy and fairness studies have twenty seeds and rules of their own (``experiments/divergence.py``). Table 1, Table
+The privacy and fairness studies have twenty seeds and rules of their own (``experiments/divergence.py``). Tables 1 and
 2 and MNIST have five, too few to resample; there these rules apply, the same for every claim and every variant of BIF:
 
 * A claim is made of one or several *parts*. A part is one number per seed, such as the difference of two methods on
   the same data and models, and the region in which the claim says that its mean lies: above zero, above 10, within
   5 of zero. Of a claim about spread it is the standard deviation that has to lie there.
 * The *interval* is 95 %: Student's t over the seeds for a mean, chi-square for a standard deviation.
-* A part *holds* if its whole interval lies in the region, *does not hold* if it lies wholly outside, and else *cannot be
-  decided*. Equal in every seed is not "ahead". One seed alone decides nothing.
+* A part *holds* if its whole interval lies in the region, *does not hold* if it lies wholly outside, and else *cannot
+  be decided*. Equal in every seed is not "ahead". One seed alone decides nothing.
 * *All of* several parts ("on each data set", "at every k"): holds if every part does; does not hold if one of them does
   not, by an interval widened for the number of parts (Bonferroni).
-* *Any of* several parts ("sometimes", "may"): holds if one part does, by the widened interval; does not hold if none does.
+* *Any of* several parts ("sometimes", "may"): holds if one part does, by the widened interval; does not hold if none
+  does.
 * A statement about single runs that has no size (such as the same three features): four of five, one of five
   (``divergence.decide_counts``).
 * What no stored run can answer *cannot be decided*, with the reason.
 """
 
+import json
 import math
 from dataclasses import dataclass
 
@@ -25,8 +27,11 @@ import pandas as pd
 from scipy import stats
 
 from experiments.divergence import FAILS, HOLDS, OPEN
+from experiments.runner import rows
+from experiments.runner.rows import finished
 
 LEVEL = 0.05
+RIVALS = ("L2X", "INVASE", "SHAP", "LIME")  # the existing methods, in the paper's tables
 COLUMNS = ["claim", "where", "measured", "verdict", "notebook"]
 
 
@@ -155,3 +160,41 @@ def frame_of(lines, notebook) -> pd.DataFrame:
     ['claim', 'where', 'measured', 'verdict', 'notebook']
     """
     return pd.DataFrame(lines, columns=COLUMNS[:4]).assign(notebook=notebook)
+
+
+def stored(name):
+    """The rows of a study that may not have been run: a frame, or None."""
+    return pd.read_csv(rows.file(name)) if rows.file(name).exists() else None
+
+
+def values_of(frame, column) -> dict:
+    """{(method, data set): one value per seed} of the runs that ended well; text is read as a list.
+
+    >>> runs = pd.DataFrame({"method": "BIF", "dataset": "Syn1", "seed": [0, 1], "mcc": [90.0, 80.0], "error": ""})
+    >>> values_of(runs, "mcc")["BIF", "Syn1"].tolist()
+    [90.0, 80.0]
+    """
+    runs = finished(frame)
+    if column not in runs:
+        return {}
+    runs = runs[runs[column].notna()].set_index("seed")[["method", "dataset", column]].sort_index()
+    read = runs[column].map(lambda v: np.array(json.loads(v) if isinstance(v, str) else v, float))
+    kept = read if runs[column].dtype == object else runs[column]
+    return dict(iter(kept.groupby([runs["method"].to_numpy(), runs["dataset"].to_numpy()])))
+
+
+def best(values, methods, dataset):
+    """The name among ``methods`` with the best mean on a data set; None if none was run there."""
+    there = {m: values[m, dataset].mean() for m in methods if (m, dataset) in values}
+    return max(there, key=there.get) if there else None
+
+
+def ahead(values, own, datasets, margin=0.0, rivals=RIVALS) -> list:
+    """One part for every data set and rival: how far the best of ``own`` is ahead."""
+    return [Part(f"{d} over {r}", values[mine, d] - values[r, d], low=margin) for d in datasets
+            if (mine := best(values, own, d)) for r in rivals if (r, d) in values]
+
+
+def edge(values, own, datasets, rivals=RIVALS):
+    """One number per seed: the best of ``own`` minus the best rival, averaged over the data sets."""
+    return sum(values[best(values, own, d), d] - values[best(values, rivals, d), d] for d in datasets) / len(datasets)
