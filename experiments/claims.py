@@ -13,16 +13,18 @@ import pandas as pd
 
 from experiments import fairness_report, privacy_report
 from experiments.claims_synthetic import claims as synthetic
+from experiments.claims_synthetic import method
 from experiments.claims_tables import digits, tables
 from experiments.divergence import FAILS, HOLDS, OPEN
 from experiments.runner import paths
 from experiments.runner.files import markdown
 from experiments.verdicts import COLUMNS
 
-__all__ = ["counts", "digits", "everything", "page", "parts", "synthetic", "table", "tables"]
+__all__ = ["counts", "digits", "everything", "method", "page", "parts", "synthetic", "table", "tables"]
 
 PARTS = {  # title: claims, files of results/ that it needs, files that it uses where they are there
-    "Sections 1, 4 and 5.1: synthetic data": (
+    "Section 4: the method": (method, [], []),
+    "Sections 1, 4.3 and 5.1: synthetic data": (
         synthetic, ["synthetic"], ["released", "synthetic_as_printed", "released_draws"]),
     "Section 5.2: tables": (tables, ["tabular"], ["released_tables"]),
     "Section 5.2: MNIST": (digits, ["mnist"], ["released_digits"]),
@@ -31,17 +33,20 @@ PARTS = {  # title: claims, files of results/ that it needs, files that it uses 
 }
 VARIANTS = {  # how a claim about BIF was run: the words by which one knows it
     "BIF as printed": "BIF as printed", "BIF as released": "BIF as released", "bifkit": r"^bifkit\b|preset rank"}
+WAY = r"BIF as printed|BIF as released|^bifkit|(BIF, )?preset rank"
 SHORT = {HOLDS: "hold", FAILS: "do not", OPEN: "cannot be decided"}
 
 
 def parts() -> dict:
-    """{title: its claims, or a sentence that says which results are missing}."""
+    """{title: (its claims, a sentence that says which results are missing, or nothing)}."""
     out = {}
     for title, (_, needed, used) in PARTS.items():
-        files = [paths.results() / f"{name}.csv" for name in needed + used]
-        missing = [f"results/{f.name}" for f in files[:len(needed)] if not f.exists()]
-        stamps = tuple((str(f), f.stat().st_mtime_ns if f.exists() else 0) for f in files)
-        out[title] = f"Left out: {', '.join(missing)} is not there." if missing else _judged(title, stamps)
+        files = {name: paths.results() / f"{name}.csv" for name in needed + used}
+        missing = [f"results/{name}.csv" for name, file in files.items() if not file.exists()]
+        note = f"Not there, and left out with all that needs it: {', '.join(missing)}." if missing else ""
+        stamps = tuple((str(f), f.stat().st_mtime_ns if f.exists() else 0) for f in files.values())
+        whole = all(files[name].exists() for name in needed)
+        out[title] = (_judged(title, stamps) if whole else pd.DataFrame(columns=COLUMNS), note)
     return out
 
 
@@ -53,8 +58,7 @@ def _judged(title, stamps):
 
 def everything() -> pd.DataFrame:
     """All claims whose results are there: claim, where, measured, verdict, notebook."""
-    found = [part for part in parts().values() if isinstance(part, pd.DataFrame)]
-    return pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=COLUMNS)
+    return pd.concat([frame for frame, _ in parts().values()], ignore_index=True)
 
 
 def words(verdicts) -> str:
@@ -74,17 +78,28 @@ def counts() -> str:
 def counted(frame) -> str:
     """``counts`` of a frame of claims.
 
-    >>> print(counted(pd.DataFrame({"claim": ["BIF as printed: a", "bifkit: a"], "verdict": ["does not hold", "holds"]})))
-    - **Claim by claim.** Of 2 statements ([the list](docs/claims.md), with what was measured and its spread) 1 hold, 1 do
-    not, 0 cannot be decided. A claim about BIF is judged for each way of running it: BIF as printed 0 hold, 1 do not,
-    0 cannot be decided; bifkit 1 hold, 0 do not, 0 cannot be decided.
+    >>> print(counted(pd.DataFrame({"claim": ["BIF as printed: a", "bifkit: a"], "verdict": [FAILS, HOLDS]})))
+    **Claim by claim.** The paper's 1 claims ([the list](docs/claims.md), with what was measured and its spread) are
+    judged in 2 statements, because one about BIF is judged for each way of running it: 1 hold, 1 do not, 0 cannot be
+    decided. Of those about BIF as printed 0 hold, 1 do not, 0 cannot be decided; bifkit 1 hold, 0 do not, 0 cannot be
+    decided.
     """
     if frame.empty:
         return ""
     ways = [(who, frame[frame["claim"].str.contains(known)]["verdict"]) for who, known in VARIANTS.items()]
-    return (f"- **Claim by claim.** Of {len(frame)} statements ([the list](docs/claims.md), with what was measured and its "
-            f"spread) {words(frame['verdict'])}. A claim about BIF is judged for each way of running it: "
+    return (f"**Claim by claim.** The paper's {distinct(frame)} claims ([the list](docs/claims.md), with what was "
+            f"measured and its spread) are judged in {len(frame)} statements, because one about BIF is judged for each way of "
+            f"running it: {words(frame['verdict'])}. Of those about "
             f"{'; '.join(f'{who} {words(found)}' for who, found in ways if len(found))}.")
+
+
+def distinct(frame) -> int:
+    """How many claims there are when the ways of running BIF are not told apart.
+
+    >>> distinct(pd.DataFrame({"claim": ["BIF as printed: a", "bifkit: a", "Adult, preset rank: b", "INVASE: a"]}))
+    3
+    """
+    return frame["claim"].str.replace(WAY, "BIF", regex=True).nunique()
 
 
 def table(frame) -> str:
@@ -102,23 +117,21 @@ def table(frame) -> str:
 
 def page() -> str:
     """The tables of docs/claims.md: the counts, then one table for each section of the paper."""
-    found, everywhere = parts(), everything()
-    lines = [[title, str(len(part)), *(str((part["verdict"] == v).sum()) for v in SHORT)]
-             for title, part in found.items() if isinstance(part, pd.DataFrame)]
-    lines.append(["**all**", str(len(everywhere)), *(str((everywhere["verdict"] == v).sum()) for v in SHORT)])
+    found = {title: part for title, part in parts().items() if len(part[0]) or part[1]}
+    everywhere = pd.concat([frame for frame, _ in found.values()])
+    lines = [[title, str(len(frame)), *(str((frame["verdict"] == v).sum()) for v in SHORT)]
+             for title, frame in [*((t, f) for t, (f, _) in found.items()), ("**all**", everywhere)]]
     count = markdown(pd.DataFrame(lines, columns=["part", "statements", *SHORT]).set_index("part"))
-    blocks = [f"## {title}\n\n{part if isinstance(part, str) else table(part)}" for title, part in found.items()]
+    blocks = ["\n\n".join(text for text in (f"## {title}", note, table(frame) if len(frame) else "") if text)
+              for title, (frame, note) in found.items()]
     return "\n\n".join([count, *blocks])
 
 
 def main() -> int:
     """``python -m experiments.claims``: every claim with its verdict, then the counts."""
-    for title, part in parts().items():
-        print(f"\n{title}")
-        if isinstance(part, str):
-            print(f"  {part}")
-            continue
-        for line in part.itertuples():
+    for title, (frame, note) in parts().items():
+        print(f"\n{title}", *([f"  {note}"] if note else []), sep="\n")
+        for line in frame.itertuples():
             print(f"  {line.verdict:18s} {line.claim} ({line.where})\n{'':21s}{line.measured}")
     print(f"\n{words(everything()['verdict'])}")
     return 0
