@@ -195,7 +195,7 @@ def test_the_edge_of_table_2():
     for words in ("over the best existing", "over the mean", "local explanations reach a lower"):
         assert _verdict(found, "bifkit", words) == FAILS, words
     assert _verdict(found, "bifkit", "more features lower") == HOLDS
-    found = claims.tables(_tables(level, noise=30.0))
+    found = claims.tables(_tables(level, noise=12.0))
     for words in ("over the best existing", "over the mean", "local explanations", "more features lower"):
         assert _verdict(found, "bifkit", words) == OPEN, words
 
