@@ -88,8 +88,8 @@ def counted(frame) -> str:
         return ""
     ways = [(who, frame[frame["claim"].str.contains(known)]["verdict"]) for who, known in VARIANTS.items()]
     return (f"**Claim by claim.** The paper's {distinct(frame)} claims ([the list](docs/claims.md), with what was "
-            f"measured and its spread) are judged in {len(frame)} statements, because one about BIF is judged for each way "
-            f"of running it: {words(frame['verdict'])}. Of those about "
+            f"measured and its spread) are judged in {len(frame)} statements, because one about BIF is judged for each "
+            f"way of running it: {words(frame['verdict'])}. Of those about "
             f"{'; '.join(f'{who} {words(found)}' for who, found in ways if len(found))}.")
 
 
