@@ -189,8 +189,9 @@ def test_colour_only_on_a_terminal(monkeypatch):
 def test_pages_are_renewed_between_their_markers(output, capsys):
     page = output / "docs" / "speed.md"
     page.parent.mkdir()
-    (output / "README.md").write_text("# top\n<!-- scoreboard -->\nold\n<!-- /scoreboard -->\n<!-- summary -->\n"
-                                      "<!-- /summary -->\nend\n")
+    (output / "README.md").write_text("# top\n<!-- scoreboard -->\nold\n<!-- /scoreboard -->\n<!-- claims -->\n"
+                                      "<!-- /claims -->\n<!-- summary -->\n<!-- /summary -->\nend\n")
+    (output / "docs" / "claims.md").write_text("<!-- claims -->\n<!-- /claims -->\n")
     page.write_text("<!-- timings -->\n<!-- /timings -->\n<!-- speed -->\n<!-- /speed -->\nend\n")
     (paths.figures() / "bench.md").write_text("| promise |\n|---|\n| fast |\n")
     minutes = pd.DataFrame({"notebook": ["03_mnist", "09_speed"], "minutes": [4.5, 2.0]})
