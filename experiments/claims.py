@@ -86,11 +86,11 @@ def counted(frame) -> str:
     """
     if frame.empty:
         return ""
-    ways = [(who, frame[frame["claim"].str.contains(known)]["verdict"]) for who, known in VARIANTS.items()]
+    ways = {who: frame[frame["claim"].str.contains(known)]["verdict"] for who, known in VARIANTS.items()}
+    by_way = "; ".join(f"{who} {words(found)}" for who, found in ways.items() if len(found))
     return (f"**Claim by claim.** The paper's {distinct(frame)} claims ([the list](docs/claims.md), with what was "
             f"measured and its spread) are judged in {len(frame)} statements, because one about BIF is judged for each "
-            f"way of running it: {words(frame['verdict'])}. Of those about "
-            f"{'; '.join(f'{who} {words(found)}' for who, found in ways if len(found))}.")
+            f"way of running it: {words(frame['verdict'])}." + (f" Of those about {by_way}." if by_way else ""))
 
 
 def distinct(frame) -> int:

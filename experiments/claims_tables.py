@@ -163,7 +163,8 @@ def digits(frame=None, given=None) -> pd.DataFrame:
     if frame is None:
         frame, given = rows.replay(mnist.grid(), "mnist"), stored("released_digits")
     columns = ["method", "seed", "error", *(f"acc_{k}" for k in mnist.KS)]
-    runs = pd.concat([part[columns].assign(dataset="MNIST") for part in (frame, given) if part is not None])
+    both_frames = [part.reindex(columns=columns) for part in (frame, given) if part is not None]
+    runs = pd.concat(both_frames).assign(dataset="MNIST")
     values = {(m, f"k={k}"): v for k in mnist.KS for (m, _), v in values_of(runs, f"acc_{k}").items()}
     lines = []
     for who, method in TABLES.items():

@@ -189,7 +189,7 @@ def test_colour_only_on_a_terminal(monkeypatch):
 def test_pages_are_renewed_between_their_markers(output, capsys):
     page = output / "docs" / "speed.md"
     page.parent.mkdir()
-    (output / "README.md").write_text("# top\n<!-- scoreboard -->\nold\n<!-- /scoreboard -->\n<!-- claims -->\n"
+    (output / "README.md").write_text("# top\n<!-- scoreboard -->\noutdated\n<!-- /scoreboard -->\n<!-- claims -->\n"
                                       "<!-- /claims -->\n<!-- summary -->\n<!-- /summary -->\nend\n")
     (output / "docs" / "claims.md").write_text("<!-- claims -->\n<!-- /claims -->\n")
     page.write_text("<!-- timings -->\n<!-- /timings -->\n<!-- speed -->\n<!-- /speed -->\nend\n")
@@ -201,7 +201,7 @@ def test_pages_are_renewed_between_their_markers(output, capsys):
     readme, speed = (output / "README.md").read_text(), page.read_text()
     assert readme.startswith("# top\n<!-- scoreboard -->\n| paper item") and readme.endswith("/summary -->\nend\n")
     assert "MNIST ours is at or above the printed figure in 32; below it are none" in readme
-    assert "old" not in readme and "0.820 / not run" in readme
+    assert "outdated" not in readme and "0.820 / not run" in readme
     assert "\n| 03_mnist | 4.5 |\n| 09_speed | 2.0 |\n| **the paper's items, 00 to 05** | **4.5** |\n" \
         "| **beyond the paper, 06 to 10** | **2.0** |\n| **all** | **6.5** |\n\n| minutes of one core |" in speed
     assert speed.endswith("|\n<!-- /timings -->\n<!-- speed -->\n| promise |\n|---|\n| fast |\n<!-- /speed -->\nend\n")

@@ -248,6 +248,12 @@ def test_the_claims_about_digits():
     assert _verdict(claims.digits(_digits(0.1), given), "BIF as released: outperforms") == HOLDS
 
 
+def test_data_sets_that_are_absent_leave_what_no_run_answers():
+    absent = pd.DataFrame({"dataset": ["Adult"], "method": ["bifkit"], "seed": [0], "error": ["not run: no network"]})
+    for found in (claims.tables(absent), claims.digits(absent)):
+        assert set(found["verdict"]) == {OPEN} and len(found) == 1
+
+
 def test_the_patches_of_an_8_are_found_by_ink():
     ink = np.random.default_rng(0).random((6, 784)) * 0.1
     where = mnist.patches()
