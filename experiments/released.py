@@ -205,6 +205,11 @@ def scores(frame) -> pd.DataFrame:
     return pd.DataFrame(lines, columns=["item", "row", "column", "seed", "value"])
 
 
+def stored_draws() -> pd.DataFrame:
+    """The stored runs of ``draws_grid``."""
+    return rows.replay(draws_grid(), "released_draws")
+
+
 def draws_table(frame=None) -> pd.DataFrame:
     """MCC x 100, or mean accuracy over k in percent, by the number of draws and seed; stored runs if none are given.
 
@@ -212,7 +217,7 @@ def draws_table(frame=None) -> pd.DataFrame:
     >>> draws_table(runs)["Syn4"].tolist()
     [80.0, 81.0]
     """
-    frame = rows.replay(draws_grid(), "released_draws") if frame is None else frame
+    frame = stored_draws() if frame is None else frame
     good = finished(frame)
     by_k = good.reindex(columns=[f"local_{k}" for k in tabular.KS]).mean(axis=1)
     score = good["mcc"].fillna(by_k) if "mcc" in good else by_k

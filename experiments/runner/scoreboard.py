@@ -543,7 +543,16 @@ def _evalx_of(item, rows):
     return " / ".join(digits(v, p) for v, p in zip(found.loc[names, "few"], rows["theirs"], strict=True))
 
 
-TABLES = {"README.md": {"summary": summary, "scoreboard": readme_table, "more": more},
+def claims_table(what) -> str:
+    """``counts`` or ``page`` of ``experiments.claims``, which is imported late: its studies import this module."""
+    from experiments import claims
+
+    return getattr(claims, what)()
+
+
+TABLES = {"README.md": {"summary": summary, "claims": lambda: claims_table("counts"), "scoreboard": readme_table,
+                        "more": more},
+          "docs/claims.md": {"claims": lambda: claims_table("page")},
           "docs/speed.md": {"timings": timings_table, "speed": speed_table}}
 
 

@@ -204,8 +204,10 @@ def test_colour_only_on_a_terminal(monkeypatch):
 def test_pages_are_renewed_between_their_markers(output, capsys):
     page = output / "docs" / "speed.md"
     page.parent.mkdir()
-    (output / "README.md").write_text("# top\n<!-- scoreboard -->\nold\n<!-- /scoreboard -->\n<!-- summary -->\n"
-                                      "<!-- /summary -->\n<!-- more -->\n<!-- /more -->\nend\n")
+    (output / "README.md").write_text("# top\n<!-- scoreboard -->\noutdated\n<!-- /scoreboard -->\n<!-- claims -->\n"
+                                      "<!-- /claims -->\n<!-- summary -->\n<!-- /summary -->\n<!-- more -->\n"
+                                      "<!-- /more -->\nend\n")
+    (output / "docs" / "claims.md").write_text("<!-- claims -->\n<!-- /claims -->\n")
     page.write_text("<!-- timings -->\n<!-- /timings -->\n<!-- speed -->\n<!-- /speed -->\nend\n")
     (paths.figures() / "bench.md").write_text("| promise |\n|---|\n| fast |\n")
     minutes = pd.DataFrame({"notebook": ["03_mnist", "09_speed"], "minutes": [4.5, 2.0]})
@@ -215,7 +217,7 @@ def test_pages_are_renewed_between_their_markers(output, capsys):
     readme, speed = (output / "README.md").read_text(), page.read_text()
     assert readme.startswith("# top\n<!-- scoreboard -->\n| paper item") and readme.endswith("/more -->\nend\n")
     assert "Ours lies below the printed figure in 0 of 32 cells (none; -)" in readme
-    assert "old" not in readme and "0.820 / not run" in readme
+    assert "outdated" not in readme and "0.820 / not run" in readme
     assert "\n| 03_mnist | 4.5 |\n| 09_speed | 2.0 |\n| **the paper's items, 00 to 05** | **4.5** |\n" \
         "| **beyond the paper, 06 to 10** | **2.0** |\n| **all** | **6.5** |\n\n| minutes of one core |" in speed
     assert speed.endswith("|\n<!-- /timings -->\n<!-- speed -->\n| promise |\n|---|\n| fast |\n<!-- /speed -->\nend\n")
