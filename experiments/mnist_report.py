@@ -91,7 +91,7 @@ def chart(frame):
     rows = [m for m in colors if m in mean.index]
     ax = figures.grouped_dots(mean.loc[rows].T, errors=std.loc[rows].T, ylabel="accuracy of the judge",
                               colors=[colors[m] for m in rows], paper=figures.printed("mnist", mean.loc[rows]).T)
-    ax.legend(ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    ax.legend(ncols=5, loc="lower center", bbox_to_anchor=(0.5, 1.0))
     return ax
 
 

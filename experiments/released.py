@@ -171,19 +171,29 @@ def _digits(seed, rows, test_rows):
                         sample=mnist.sample(len(X_test))) | {"kept": figures.pack(shown)}
 
 
-def beside(frame, runs) -> pd.DataFrame:
-    """The runs of Table 2 or MNIST with those as released below; of a table a second time, judged by our g.
+def beside(frame, runs, *, twice=False) -> pd.DataFrame:
+    """The runs of a study with those as released below them.
+
+    Parameters
+    ----------
+    frame, runs : DataFrame
+        Of the study, and of ``run``.
+    twice : bool, default False
+        Once more in rows of their own, with the accuracies that our g gives to the same choices (Table 2).
 
     >>> runs = pd.DataFrame({"dataset": ["Adult"], "method": "released", "seed": 0, "error": "", "local_1": 80.0,
     ...                      "ours_local_1": 81.0})
-    >>> both = beside(runs[:0], runs); both["method"].tolist(), both["local_1"].tolist()
+    >>> both = beside(runs[:0], runs, twice=True); both["method"].tolist(), both["local_1"].tolist()
     (['released', 'released, our g judges'], [80.0, 81.0])
     """
     if "figure" in frame:  # digits: those of the first seed are in the picture
         runs = runs.assign(figure=runs["seed"] == min(frame["seed"], default=0))
-    names = {c: c.removeprefix("ours_") for c in runs if c.startswith("ours_")}
-    again = runs[["dataset", "method", "seed", "error", *names]].rename(columns=names)
-    return pd.concat([frame, runs, *([again.assign(method=tabular.RELEASED[1])] if names else [])], ignore_index=True)
+    parts = [frame, runs]
+    if twice:
+        names = {c: c.removeprefix("ours_") for c in runs if c.startswith("ours_")}
+        again = runs[["dataset", "method", "seed", "error", *names]].rename(columns=names)
+        parts.append(again.assign(method=tabular.RELEASED[1]))
+    return pd.concat(parts, ignore_index=True)
 
 
 def scores(frame) -> pd.DataFrame:

@@ -74,7 +74,8 @@ def test_the_rows_stand_beside_the_papers_figures():
 def test_a_table_is_judged_twice_and_each_by_its_own_numbers():
     runs = pd.DataFrame({"dataset": "Adult", "method": "released", "seed": [0, 1], "error": "", "local_1": [70.0, 72.0],
                          "ours_local_1": [80.0, 84.0], "global_1": 75.0, "ours_global_1": 76.0})
-    both = released.beside(runs[:0], runs)
+    both = released.beside(runs[:0], runs, twice=True)
+    assert set(released.beside(runs[:0], runs)["method"]) == {"released"}
     mean, _ = tabular.table2(both, "local")
     assert mean["Adult k=1"].to_dict() == {"released (local)": 71.0, "released, our g judges (local)": 82.0}
     handed = released.scores(runs.assign(**{f"{kind}_{k}": 1.0 for kind in tabular.KINDS for k in (3, 5)}))
