@@ -432,7 +432,7 @@ def summary() -> str:
     return "\n".join([
         "- **Reproduced.** With the settings of its authors' code, on classifiers g trained as they did, "
         f"{_reached(released)} figures that the paper prints for BIF are reached, or missed by no more than both "
-        f"spreads explain ({_reached_by_table(released)}); and of {len(met)} values to be matched (epsilons, importance "
+        f"spreads explain ({_reached_by_table(released)}); of {len(met)} values to be matched (epsilons, importance "
         f"values, Figure 2's order, fairness levels) {int((met['verdict'] == 'within').sum())} are.",
         "- **Better because of the method**, on the same g and paired by seed, in brackets the paper's objective as "
         f"printed: {'; '.join(gains) or 'nothing'}. In more cells ({', '.join(also) or 'none'}) ours is above the "
