@@ -34,6 +34,7 @@ PARTS = {  # title: claims, files of results/ that it needs, files that it uses 
 VARIANTS = {  # how a claim about BIF was run: the words by which one knows it
     "BIF as printed": "BIF as printed", "BIF as released": "BIF as released", "bifkit": r"^bifkit\b|preset rank"}
 WAY = r"BIF as printed|BIF as released|^bifkit|(BIF, )?preset rank"
+SHOWN = ["verdict", "measured", "where"]  # columns of a notebook's table
 SHORT = {HOLDS: "hold", FAILS: "do not", OPEN: "cannot be decided"}
 
 
