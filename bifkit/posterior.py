@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
-from bifkit import dirichlet, display, storage
+from bifkit import dirichlet, sharing, storage
 from bifkit.inputs import check_posterior, pack_index, resolve_groups, unpack_index, warn
 
 if TYPE_CHECKING:
@@ -408,7 +408,7 @@ class Posterior:
         direction : Direction, optional
             Of this posterior: the importances get the signs of its mean changes.
         """
-        from bifkit.interop import to_shap
+        from bifkit.sharing.interop import to_shap
 
         return to_shap(self, X, direction)
 
@@ -420,7 +420,7 @@ class Posterior:
         prob : float, default 0.95
             Probability of the interval.
         """
-        from bifkit.interop import to_xarray
+        from bifkit.sharing.interop import to_xarray
 
         return to_xarray(self, prob)
 
@@ -434,7 +434,7 @@ class Posterior:
         seed : int, default 0
             Fixes them.
         """
-        from bifkit.interop import to_arviz
+        from bifkit.sharing.interop import to_arviz
 
         return to_arviz(self, draws, seed)
 
@@ -471,7 +471,7 @@ class Posterior:
         prob : float, default 0.95
             Probability of the credible intervals.
         """
-        from bifkit import report
+        from bifkit.sharing import report
 
         report.write(self, path, explainer=explainer, title=title, prob=prob)
 
@@ -522,7 +522,7 @@ class Posterior:
         return feature
 
     def __repr__(self):
-        return display.text(self)
+        return sharing.text(self)
 
     def _repr_html_(self):
-        return display.html(self)
+        return sharing.html(self)

@@ -15,7 +15,7 @@ import pandas as pd
 from scipy import special
 
 from bifkit import dirichlet
-from bifkit.display import ROWS, short
+from bifkit.sharing import ROWS, short
 from bifkit.evaluation.metrics import top_k_mask
 from bifkit.inputs import warn
 

@@ -3,7 +3,7 @@
 import numpy as np
 from matplotlib.colors import PowerNorm
 
-from bifkit.display import short
+from bifkit.sharing import short
 from bifkit.plots.canvas import (
     BLUE,
     GREEN,

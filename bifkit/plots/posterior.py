@@ -8,7 +8,7 @@ import numpy as np
 from scipy import stats
 
 from bifkit import dirichlet
-from bifkit.display import short
+from bifkit.sharing import short
 from bifkit.inputs import resolve_groups
 from bifkit.plots.canvas import BLUE, GREY, PALETTE, RED, axes, cut, name_ticks, plain, room, slant
 

@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.colors import LinearSegmentedColormap
 from scipy.cluster import hierarchy
 
-from bifkit.display import short
+from bifkit.sharing import short
 from bifkit.plots.canvas import BLUE, GREY, RED, SKY, axes, cut, name_ticks, plain, room, slant
 from bifkit.plots.posterior import directed, legend_above, names_down, note, percent
 

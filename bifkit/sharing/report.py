@@ -14,7 +14,7 @@ import pandas as pd
 
 import bifkit
 from bifkit import plots, storage
-from bifkit.display import short
+from bifkit.sharing.display import short
 
 MOST = 100  # rows of a table
 PACKAGES = ("torch", "numpy", "scipy", "pandas", "scikit-learn", "matplotlib")
