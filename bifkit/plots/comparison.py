@@ -3,7 +3,6 @@
 import numpy as np
 from matplotlib.colors import PowerNorm
 
-from bifkit.sharing import short
 from bifkit.plots.canvas import (
     BLUE,
     GREEN,
@@ -22,6 +21,7 @@ from bifkit.plots.canvas import (
 )
 from bifkit.plots.posterior import names_down, note, percent, whiskers
 from bifkit.posterior import Posterior
+from bifkit.sharing import short
 
 MARKS = list(zip([BLUE, ORANGE, GREEN, RED, PURPLE, SKY, GREY, "#000000"], "os^Dv<>P", strict=True))
 

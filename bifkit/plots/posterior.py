@@ -8,9 +8,9 @@ import numpy as np
 from scipy import stats
 
 from bifkit import dirichlet
-from bifkit.sharing import short
 from bifkit.inputs import resolve_groups
 from bifkit.plots.canvas import BLUE, GREY, PALETTE, RED, axes, cut, name_ticks, plain, room, slant
+from bifkit.sharing import short
 
 
 def note(posterior, shown, which="first") -> str:

@@ -7,9 +7,9 @@ import pandas as pd
 from matplotlib.colors import LinearSegmentedColormap
 from scipy.cluster import hierarchy
 
-from bifkit.sharing import short
 from bifkit.plots.canvas import BLUE, GREY, RED, SKY, axes, cut, name_ticks, plain, room, slant
 from bifkit.plots.posterior import directed, legend_above, names_down, note, percent
+from bifkit.sharing import short
 
 LABELS = 40  # rows of a heat map that all carry their label
 SIGNED = LinearSegmentedColormap.from_list("signed", [BLUE, "white", RED])
