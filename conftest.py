@@ -54,6 +54,13 @@ def _seed():
 
 
 @pytest.fixture(autouse=True)
+def _examples(doctest_namespace):
+    """Examples of Posterior's methods name the class, also those in ``bifkit.sharing.interop``, which it imports."""
+    if "bifkit" in sys.modules:
+        doctest_namespace["Posterior"] = sys.modules["bifkit"].Posterior
+
+
+@pytest.fixture(autouse=True)
 def _figures():
     """Figures that a test or an example opened are closed after it."""
     yield

@@ -3,8 +3,6 @@
 Every number that one asks of it is a closed form of :mod:`bifkit.dirichlet`.
 """
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pandas as pd
 from scipy import special
@@ -12,10 +10,8 @@ from scipy import special
 from bifkit import dirichlet, sharing, storage
 from bifkit.inputs import check_posterior, pack_index, resolve_groups, unpack_index
 
-if TYPE_CHECKING:
-    pass
 
-class Posterior:
+class Posterior(sharing.Interop):
     """An explanation with its uncertainty: the distribution of the features' importances, which sum to one.
 
     Parameters

@@ -8,6 +8,7 @@ import numpy as np
 from scipy import stats
 
 from bifkit import dirichlet
+from bifkit.evaluation import check_direction
 from bifkit.inputs import resolve_groups
 from bifkit.plots.canvas import BLUE, GREY, PALETTE, RED, axes, cut, name_ticks, plain, room, slant
 from bifkit.sharing import short
@@ -42,9 +43,7 @@ def names_down(ax, names):
 
 def directed(direction, posterior) -> list[tuple[np.ndarray, str, str]]:
     """[(mask, colour, words)] of the features that raise and that lower the output, and of those without direction."""
-    if np.shape(direction.mean) != np.shape(posterior.mean):
-        raise ValueError(f"direction has shape {np.shape(direction.mean)}, the importances {np.shape(posterior.mean)}: "
-                         "give that of this posterior, posterior.direction(explainer, X)")
+    check_direction(direction, posterior)
     sign = direction.sign
     return [(sign > 0, RED, f"raises the {direction.output}"), (sign < 0, BLUE, "lowers it"),
             (sign == 0, GREY, "no clear sign")]
