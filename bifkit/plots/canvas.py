@@ -9,6 +9,7 @@ import functools
 from typing import Any
 
 import matplotlib.pyplot as plt
+import numpy as np
 from matplotlib import font_manager
 
 from bifkit.sharing import WIDTH, short
@@ -51,6 +52,11 @@ def panels(n_rows, n_columns, size, **kw):
     plt.draw_if_interactive()  # loads the backend: inside, leaving would undo that Jupyter made it show figures
     with plt.rc_context(STYLE):
         return plt.subplots(n_rows, n_columns, figsize=size, squeeze=False, layout="constrained", **kw)
+
+
+def array(values):
+    """An array of what may be a tensor."""
+    return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
 
 
 @functools.cache
