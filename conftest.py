@@ -12,7 +12,7 @@ import pytest
 try:
     import jupyter_client
     import nbval.kernel
-except ImportError:  # bifkit's own tests (core, inputs, evaluation, plots) do without notebooks
+except ImportError:  # bifkit's own tests (core, inputs, evaluation, plots, sharing) do without notebooks
     pass
 else:
     from experiments.runner import kernels
