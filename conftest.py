@@ -12,7 +12,7 @@ import pytest
 try:
     import jupyter_client
     import nbval.kernel
-except ImportError:  # bifkit's own tests (core, inputs, evaluation, plots) do without notebooks
+except ImportError:  # bifkit's own tests (core, inputs, evaluation, plots, sharing) do without notebooks
     pass
 else:
     from experiments.runner import kernels
@@ -51,6 +51,13 @@ def _seed():
     """pytest-randomly seeds ``random`` before each test, by the seed that pytest prints; torch follows it."""
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(random.getrandbits(32))
+
+
+@pytest.fixture(autouse=True)
+def _examples(doctest_namespace):
+    """Examples of Posterior's methods name the class, also those in ``bifkit.sharing.interop``, which it imports."""
+    if "bifkit" in sys.modules:
+        doctest_namespace["Posterior"] = sys.modules["bifkit"].Posterior
 
 
 @pytest.fixture(autouse=True)

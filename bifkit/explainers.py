@@ -15,22 +15,20 @@ import time
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator
-from sklearn.exceptions import NotFittedError
 
 from bifkit import inputs, storage
 from bifkit.dirichlet import FLOOR
 from bifkit.elbo import of_classes
 from bifkit.evaluation import Diagnostics, diagnose
+from bifkit.fitted import Fitted
 from bifkit.networks import GlobalAlpha, ImportanceNetwork
 from bifkit.posterior import Posterior
-from bifkit.presets import PRESETS, Settings, preset
+from bifkit.presets import HYPERPARAMETERS, Settings, preset
 from bifkit.training import adamw, derive_seed, learning_copy, maximise, seeded, verbosity
 
 log = logging.getLogger(__name__)
 FOLLOWED = 10**6  # importances that a fit follows: those of a thousand rows, of fewer where a row has many
 
-_RANK = PRESETS["rank"]
 PARAMETERS = f"""
     Hyper-parameters left at None are the preset's; those of "rank" are given below (:mod:`bifkit.presets`). An unknown
     value is refused by ``fit``.
@@ -41,34 +39,7 @@ PARAMETERS = f"""
         The trained, differentiable g; it returns logits (rows, classes), one logit, or predictions.
     preset : str, default "rank"
         "rank" (which features matter?), "few" (which few are enough?), "paper" or "released".
-    gate : str, default "{_RANK.gate}"
-        What f does to an input: "simplex", "max", "top" or "saturating" (:mod:`bifkit.gates`).
-    fill : str, default "{_RANK.fill}"
-        What stands where an input fades: "zero", "mean" or "marginal".
-    target : str, default "{_RANK.target}"
-        "soft" explains g's own prediction, "labels" the labels y.
-    draws : int, default {_RANK.draws}
-        Samples of f per row and step (J).
-    point_estimate : bool, default {_RANK.point_estimate}
-        The mean of the Dirichlet instead of samples (section 4.3).
-    fidelity : str, default "{_RANK.fidelity}"
-        "relative" counts by which factor the surprise at g's answer falls, "absolute" by how many nats (as printed).
-    prior : float or str, default "{_RANK.prior}"
-        Every parameter of the Dirichlet prior; "auto" is 1.1 / G for G features (or groups).
-    kl_weight : float or str, default "{_RANK.kl_weight}"
-        Weight of a row's KL; "auto" is .009 (G / 11)^.2 and less where g hardly knows anything
-        (:mod:`bifkit.presets`), "elbo" as in Eq. 4 and 7, "1/batch" as in the authors' code.
-    epochs, min_steps : int, default {_RANK.epochs} and {_RANK.min_steps}
-        Passes over the data, and the least number of steps; GlobalBIF takes at most {_RANK.global_steps}.
-    batch_size : int, default {_RANK.batch_size}
-        Rows of a step.
-    lr : float, default {_RANK.lr} (LocalBIF), {_RANK.global_lr} (GlobalBIF)
-        Learning rate.
-    restarts : int, default {_RANK.restarts}
-        Independent fits; alpha is their mean.
-    hidden : int, default {_RANK.hidden}
-        Width of the importance network's two layers.
-    groups : dict, list of lists or integer mask, optional
+{HYPERPARAMETERS}    groups : dict, list of lists or integer mask, optional
         Features that share one importance, such as {{"address": ["street", "city"]}}. A mask has a group number for
         each feature; it may have a row's own shape, or that of its last axes: superpixels (H, W) of rows (C, H, W),
         captum's feature_mask, :func:`bifkit.windows` of a series. Of several inputs, a dict may name whole ones,
@@ -123,8 +94,8 @@ PARAMETERS = f"""
     """
 
 
-class _BIF(BaseEstimator):
-    """What the two explainers share: settings, checks, the fit, saving."""
+class _BIF(Fitted):
+    """What the two explainers share: parameters, the fit, their file."""
 
     _lr_field = "lr"  # of the Settings, that ``lr=`` replaces
 
@@ -195,88 +166,6 @@ class _BIF(BaseEstimator):
                      time.perf_counter() - started, self.elbo_, self.diagnostics_.effective_features)
         return self
 
-    def _explained(self):
-        """What is explained, g or its surrogate, and which part of what it returns."""
-        if hasattr(self, "surrogate_"):
-            return self.surrogate_, None
-        if hasattr(self, "surrogate_report_") and not isinstance(self.model, inputs.MaskedSurrogate):
-            raise ValueError("this explainer was fitted on a surrogate, which is not part of its file: fit again")
-        return self.model, self.output
-
-    def _stand_in(self, X, y, s):
-        """Train the surrogate on the rows of fit."""
-        if s.fill == "marginal":
-            raise ValueError("surrogate=True stands in for g where features are blank (preset='few'); the fill "
-                             "'marginal' of this preset shows other rows' values, which g knows")
-        if isinstance(X, (tuple, dict)) or self.embedding is not None:
-            raise ValueError("surrogate=True stands in for a g of one table or image, not of several inputs or ids")
-        if inputs.is_loader(X):
-            raise ValueError("surrogate=True needs the rows in memory: train one with bifkit.masked_surrogate on some "
-                             "of them, and explain that")
-        self.surrogate_ = inputs.masked_surrogate(
-            self.model, X, groups=self.groups, fill=s.fill, likelihood=self.likelihood, output=self.output, y=y,
-            seed=self.seed, progress=self.progress)
-
-    def score(self, X, y) -> float:
-        """How well g predicts ``y`` from the whole rows ``X``: what ``score_`` is for the rows of fit.
-
-        Parameters
-        ----------
-        X : DataFrame, array or tensor
-            Rows.
-        y : array
-            Their labels.
-        """
-        self._check_fitted()
-        device = inputs.check_model(self.model)
-        with seeded("score"), inputs.frozen(self._explained()[0]):
-            x = self._rows(X, device)[0]
-            output = inputs.outputs(self._flat_g(x), x)
-        labels = inputs.check_y(y, len(x), output.shape[1], self.likelihood_)[1]
-        if labels is None:
-            raise ValueError("score compares g's answers with labels: give y")
-        return inputs.score(output, labels.to(device), self.likelihood_)
-
-    def _in_order(self, X):
-        """Rows as fit saw them: a stand-in's raw frame in numbers, a frame's columns in the order of fit."""
-        X = inputs.numbers(self.model, X)
-        return inputs.in_order(X, self.columns_) if hasattr(X, "columns") and self.columns_ is not None else X
-
-    def _importances(self, x):
-        """The global share of each feature, of some rows."""
-        shares = [self._posterior(alpha, None, None, {}).to_global().share for alpha in self._alpha(x)]
-        return (np.mean(shares, axis=0) / np.bincount(self.groups_))[self.groups_]
-
-    def _learn_names(self, X, rows):
-        """Features, groups and shape, as ``explain`` will need them."""
-        self.layout_, self.n_features_in_ = rows.layout, len(rows.names)
-        self.groups_, self.group_names_ = np.arange(self.n_features_in_), list(rows.names)
-        self.shape_ = rows.shape if rows.layout is None else (self.n_features_in_,)
-        if self.groups is not None:
-            groups = self.groups if rows.layout is None else rows.layout.groups(self.groups)
-            self.groups_, self.group_names_ = inputs.resolve_groups(groups, rows.names, self.shape_, self.group_names)
-        if len(self.group_names_) < 2:
-            raise ValueError("all features stand in one group: importance is relative, so at least two are needed")
-        self.feature_names_ = rows.names
-        self.columns_ = None if rows.columns is None else [str(c) for c in rows.columns]
-        if self.columns_ and hasattr(X, "columns") and all(isinstance(c, str) for c in X.columns):
-            self.feature_names_in_ = np.array(self.columns_, dtype=object)  # scikit-learn's convention
-
-    def _rows(self, X, device):
-        """Rows as one tensor, the names of X's own columns, and the index of a frame."""
-        return inputs.flat_rows(self._in_order(X), self.layout_, width=self.n_features_in_, device=device,
-                                model=self.model)
-
-    def _flat_g(self, x):
-        """g as a function of such rows."""
-        shape = self.shape_ if self.layout_ is None else x.shape[1:]
-        return inputs.view(inputs.flat_model(*self._explained(), self.layout_), shape)
-
-    def _group_of_column(self, device):
-        """The group of each gated value of a row, (width,)."""
-        of_feature = self.groups_ if self.layout_ is None else self.groups_[self.layout_.feature_of_column()]
-        return torch.as_tensor(of_feature, device=device)
-
     def _fit_once(self, rows, s, probe, restart):
         """One fit: (network, ELBO of each step, importances followed). A released g learns along, as a copy."""
         model, stream_of, classes = rows.model, None, self.classes_
@@ -290,7 +179,8 @@ class _BIF(BaseEstimator):
                                                 target=s.target, scale=scale,
                                                 draws=1 if s.point_estimate else s.draws)
         torch.manual_seed(derive_seed(type(self).__name__, self.seed, restart))
-        network = self._new_network(rows.width, s, self._heads(), rows).to(rows.mean.device, torch.float32).train()
+        network = self._new_network(rows.width, s, len(self._each_class()), rows)
+        network = network.to(rows.mean.device, torch.float32).train()
         steps = self._steps(s, rows)
         learned = [*network.parameters(), *(p for p in model.parameters() if p.requires_grad)]
         optimiser, schedule = self._optimiser(learned, s, steps)
@@ -377,7 +267,8 @@ class _BIF(BaseEstimator):
             if "inputs" in meta:
                 self.layout_ = inputs.Layout.from_file(meta["inputs"])
                 self.embedding, width = list(self.layout_.layers), self.layout_.width
-            heads = self._heads() if meta["restarts"] == self.settings_.restarts else 1  # once a network per class
+            several = meta["restarts"] == self.settings_.restarts  # classes as heads; older files: a network for each
+            heads = len(self._each_class()) if several else 1
             self.networks_ = inputs.stored_networks(
                 lambda: self._new_network(width, self.settings_, heads), arrays, meta["restarts"])
             if isinstance(self, GlobalBIF):
@@ -386,50 +277,6 @@ class _BIF(BaseEstimator):
             raise storage.bad(f"the file lacks something a {cls.__name__} needs", error) from None
         return self
 
-    def __sklearn_is_fitted__(self):
-        return hasattr(self, "networks_")
-
-    def _check_fitted(self):
-        if not self.__sklearn_is_fitted__():
-            raise NotFittedError(f"this {type(self).__name__} is not fitted: call fit(X, y) first")
-
-    def _each_class(self):
-        """The numbers of the classes that are explained one by one; [None] where the decision is."""
-        return self.classes_ if isinstance(self.classes_, list) else [self.classes_]
-
-    def _which_class(self):
-        classes = [str(c) for c in self._each_class() if c is not None]
-        return "" if not classes else f" class {classes[0]}" if len(classes) == 1 else f", {len(classes)} classes"
-
-    def _heads(self):
-        """How many alphas the network gives for a row: one for each class of several."""
-        return len(self._each_class())
-
-    def _alpha(self, x):
-        """alpha of some rows, (classes, B, G): averaged over the restarts."""
-        with torch.no_grad():
-            alphas = np.stack([network(x).double().cpu().numpy() for network in self.networks_])
-        if alphas.ndim == 4:  # a head for each class; older files have a network for each
-            return alphas.mean(0)
-        return alphas.reshape(len(self._each_class()), -1, *alphas.shape[1:]).mean(1)
-
-    def _answer(self, alphas, index=None, names=None):
-        """The posterior of ``alphas``, one per class; {class: posterior} where several classes were asked for."""
-        posteriors = {c: self._posterior(alpha, index, names, {} if c is None else {"class": c})
-                      for c, alpha in zip(self._each_class(), alphas, strict=True)}
-        return posteriors if isinstance(self.classes_, list) else posteriors[self.classes_]
-
-    def _posterior(self, alpha, index, names, more):
-        groups = list(self.group_names_)
-        for i, new in enumerate(names or []):  # a feature that stands alone goes by its new name
-            g = self.groups_[i]
-            if self.group_names_[g] == self.feature_names_[i] and (self.groups_ == g).sum() == 1:
-                groups[g] = new
-        meta = {"explainer": type(self).__name__, "preset": self.preset, **dataclasses.asdict(self.settings_),
-                "seed": self.seed, "elbo": self.elbo_} | more
-        if hasattr(self, "surrogate_report_"):
-            meta["surrogate"] = self.surrogate_report_
-        return Posterior(alpha, groups, settings=meta, index=index, null=self.settings_.prior + FLOOR)
 
 
 class GlobalBIF(_BIF):

@@ -119,6 +119,38 @@ PRESETS = {
 }
 
 
+_RANK = PRESETS["rank"]
+HYPERPARAMETERS = f"""\
+    gate : str, default "{_RANK.gate}"
+        What f does to an input: "simplex", "max", "top" or "saturating" (:mod:`bifkit.gates`).
+    fill : str, default "{_RANK.fill}"
+        What stands where an input fades: "zero", "mean" or "marginal".
+    target : str, default "{_RANK.target}"
+        "soft" explains g's own prediction, "labels" the labels y.
+    draws : int, default {_RANK.draws}
+        Samples of f per row and step (J).
+    point_estimate : bool, default {_RANK.point_estimate}
+        The mean of the Dirichlet instead of samples (section 4.3).
+    fidelity : str, default "{_RANK.fidelity}"
+        "relative" counts by which factor the surprise at g's answer falls, "absolute" by how many nats (as printed).
+    prior : float or str, default "{_RANK.prior}"
+        Every parameter of the Dirichlet prior; "auto" is 1.1 / G for G features (or groups).
+    kl_weight : float or str, default "{_RANK.kl_weight}"
+        Weight of a row's KL; "auto" is .009 (G / 11)^.2 and less where g hardly knows anything
+        (:mod:`bifkit.presets`), "elbo" as in Eq. 4 and 7, "1/batch" as in the authors' code.
+    epochs, min_steps : int, default {_RANK.epochs} and {_RANK.min_steps}
+        Passes over the data, and the least number of steps; GlobalBIF takes at most {_RANK.global_steps}.
+    batch_size : int, default {_RANK.batch_size}
+        Rows of a step.
+    lr : float, default {_RANK.lr} (LocalBIF), {_RANK.global_lr} (GlobalBIF)
+        Learning rate.
+    restarts : int, default {_RANK.restarts}
+        Independent fits; alpha is their mean.
+    hidden : int, default {_RANK.hidden}
+        Width of the importance network's two layers.
+"""  # of the settings that one may give an explainer, for its docstring
+
+
 def preset(name, **changes) -> Settings:
     """The named preset with some fields replaced.
 

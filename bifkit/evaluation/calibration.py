@@ -17,6 +17,7 @@ import numpy as np
 from scipy import special
 
 from bifkit import dirichlet
+from bifkit.inputs import warn
 from bifkit.posterior import Posterior
 
 RANGE = (1e-12, 1e6)  # of temperatures: a feature that never moved, and one that moved more than a Beta can
@@ -110,6 +111,27 @@ def temperature(refits, prob=0.8) -> np.ndarray:
         enough = _over_rows((mean * (1 - mean) / (concentration / t + 1)).mean(0)) > wanted
         low, high = np.where(enough, low, np.log(t)), np.where(enough, np.log(t), high)
     return np.exp((low + high) / 2)
+
+
+def calibrated(posterior, refits=None, given=None, prob=0.8) -> Posterior:
+    """A posterior with the spread of its refits, or with a temperature that is given: ``Posterior.calibrated``."""
+    if (refits is None) == (given is None):
+        raise ValueError("give either refits, a list of posteriors, or temperature=")
+    if given is None:
+        if (posterior.temperature != 1).any():
+            raise ValueError("this posterior is calibrated already: start from the one that explain() gave")
+        refits = check_refits(refits)
+        check_refits([posterior, *refits])
+        given = temperature(refits, prob)
+        if len(refits) < 10:
+            warn(f"{len(refits)} refits say little about how far the next one would lie, and the intervals are "
+                 "wider for it: make ten or more, bifkit.refits(train, X, y, n=10)")
+    given = dirichlet.check_temperature(given, len(posterior.feature_names))
+    one = given.ndim == 0
+    return Posterior(posterior.alpha / given if one else posterior.alpha, posterior.feature_names,
+                     index=posterior.index, null=posterior.null / given if one else posterior.null,
+                     settings=posterior.settings | {"temperature": given.tolist()},
+                     temperature=posterior.temperature * (1.0 if one else given))
 
 
 def held_out(posteriors, prob=0.8, *, level=None, choose=2 / 3, splits=20, seed=0, without=None,

@@ -15,9 +15,9 @@ import pandas as pd
 from scipy import special
 
 from bifkit import dirichlet
-from bifkit.display import ROWS, short
 from bifkit.evaluation.metrics import top_k_mask
 from bifkit.inputs import warn
+from bifkit.sharing import ROWS, short
 
 EXACT = 10_000  # splits up to which all are gone through
 CHUNK = 4_000_000  # numbers held at a time

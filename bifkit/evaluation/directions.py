@@ -80,6 +80,13 @@ class Direction:
         return f"Direction: {words}{', ...' if len(order) > 10 else ''}; change of the {self.output}"
 
 
+def check_direction(direction, posterior) -> None:
+    """An error for a direction that is not of this posterior, as far as shapes tell."""
+    if np.shape(direction.mean) != np.shape(posterior.mean):
+        raise ValueError(f"direction has shape {np.shape(direction.mean)}, the importances {np.shape(posterior.mean)}: "
+                         "give that of this posterior, posterior.direction(explainer, X)")
+
+
 def direction(posterior, explainer, X, *, target=None, reference=None, donors=20, rows=500, prob=0.95,
               seed=0) -> Direction:
     """The direction of a posterior's features; the parameters are those of :meth:`bifkit.Posterior.direction`."""

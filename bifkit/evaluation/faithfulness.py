@@ -24,6 +24,7 @@ import pandas as pd
 import torch
 from torch import nn
 
+from bifkit.evaluation.metrics import scores_of_rows
 from bifkit.inputs import check_X, frozen, function_of, like, numbers, outputs, predict_proba, resolve_groups
 from bifkit.posterior import Posterior
 from bifkit.training import derive_seed
@@ -83,9 +84,7 @@ def _scores(scores, n, names):
     if scores.ndim != 2 or scores.shape[1] != len(names) or len(scores) not in (1, n):
         raise ValueError(f"scores have shape {scores.shape}: expected ({n}, {len(names)}), one row per instance and "
                          f"one column per feature or group, or ({len(names)},) for all rows alike")
-    if not np.isfinite(scores).all():
-        raise ValueError("scores hold NaN or infinite values; rank only finite importances")
-    return np.broadcast_to(scores, (n, len(names)))
+    return scores_of_rows(scores, n)
 
 
 def _counts(steps, n):

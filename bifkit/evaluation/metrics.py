@@ -9,7 +9,7 @@ import numpy as np
 from bifkit.inputs import predict_proba
 
 
-def _rows(scores, n):
+def scores_of_rows(scores, n):
     """Scores as (n, G), one row per instance."""
     scores = np.atleast_2d(np.asarray(scores, dtype=float))
     if not np.isfinite(scores).all():
@@ -82,7 +82,7 @@ def mcc(scores, truth) -> float:
     truth = np.atleast_2d(np.asarray(truth, dtype=bool))
     if np.shape(scores)[-1] != truth.shape[1]:
         raise ValueError(f"scores have {np.shape(scores)[-1]} features, the truth {truth.shape[1]}")
-    return mcc_of_masks(top_k_mask(_rows(scores, len(truth)), truth.sum(1)), truth)
+    return mcc_of_masks(top_k_mask(scores_of_rows(scores, len(truth)), truth.sum(1)), truth)
 
 
 def keep_features(X, mask, *, groups=None, fill=0.0) -> np.ndarray:
@@ -120,6 +120,6 @@ def post_hoc_accuracy(model, X, y, scores, k, *, groups=None, fill=0.0) -> float
     groups, fill
         As for :func:`keep_features`.
     """
-    mask = top_k_mask(_rows(scores, len(X)), k)
+    mask = top_k_mask(scores_of_rows(scores, len(X)), k)
     kept = keep_features(X, mask, groups=groups, fill=fill)
     return float((predict_proba(model, kept).argmax(1) == np.asarray(y)).mean())

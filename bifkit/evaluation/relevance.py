@@ -72,3 +72,11 @@ class Relevant:
         names = ", ".join(self.names[:10]) + (", ..." if self.number > 10 else "")
         return (f"Relevant(prob={self.prob:g}): {names or 'none'}; {self.expected_false:.1f} of {self.number} "
                 "expected to be false")
+
+
+def relevant(posterior, prob=0.7) -> Relevant:
+    """The features of a posterior that matter; the parameters are those of :meth:`bifkit.Posterior.relevant`."""
+    if not 0 < prob < 1:
+        raise ValueError(f"prob must lie strictly between 0 and 1; got {prob}")
+    above = posterior.probability_above(0.5 / len(posterior.feature_names))
+    return Relevant(prob, above, posterior.feature_names, posterior.index)

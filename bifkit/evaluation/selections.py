@@ -50,6 +50,11 @@ def _masks(masks: Any, n: int, widths: tuple[int, ...]) -> np.ndarray:
     return np.broadcast_to(masks.astype(bool), (n, masks.shape[1]))
 
 
+def _check_k(k: Any, groups: int) -> None:
+    if not (isinstance(k, int | np.integer) and 1 <= k <= groups):
+        raise ValueError(f"k must be a whole number from 1 to the {groups} features or groups; got {k!r}")
+
+
 @dataclass(frozen=True)
 class Encoding:
     """Does a mask tell more about the label than the kept values do?
@@ -140,8 +145,7 @@ class Evaluator:
         groups, group_names = resolve_groups(self.groups, names, shape)
         G = len(group_names)
         most = G if self.k is None else self.k
-        if not (isinstance(most, int | np.integer) and 1 <= most <= G):
-            raise ValueError(f"k must be a whole number from 1 to the {G} features or groups; got {self.k!r}")
+        _check_k(most, G)
         self.groups_, self.n_groups_, self.n_classes_ = torch.as_tensor(groups), G, max(int(y.max()) + 1, 2)
         with seeded("evaluator", self.seed):
             network = self._new_network(x.shape[1])
@@ -168,8 +172,7 @@ class Evaluator:
             What is kept: features or groups; with groups also single features (the network is then told the share of
             each group).
         """
-        if not hasattr(self, "network_"):
-            raise ValueError("this Evaluator is not fitted: call fit(X, y) first")
+        self._check_fitted()
         D = len(self.groups_)
         x = check_X(X, width=D)[0]
         masks = torch.from_numpy(np.array(_masks(masks, len(x), (self.n_groups_, D))))
@@ -198,7 +201,7 @@ class Evaluator:
         p = self.predict_proba(X, masks)
         y = self._known(y, len(p))
         return {"accuracy": float((p.argmax(1) == y).mean()), "auc": _auc(p, y),
-                "log_likelihood": float(np.log(np.maximum(p[np.arange(len(y)), y], 1e-12)).mean())}
+                "log_likelihood": float(_log_p(p, y, 1e-12).mean())}
 
     def search(self, X, y, k) -> list[int]:
         """The numbers of ``k`` features or groups, in the order of a forward search by log-likelihood, for all rows.
@@ -210,10 +213,8 @@ class Evaluator:
         k : int
             How many features or groups.
         """
-        if not hasattr(self, "network_"):
-            raise ValueError("this Evaluator is not fitted: call fit(X, y) first")
-        if not (isinstance(k, int | np.integer) and 1 <= k <= self.n_groups_):
-            raise ValueError(f"k must be a whole number from 1 to the {self.n_groups_} features or groups; got {k!r}")
+        self._check_fitted()
+        _check_k(k, self.n_groups_)
         x = check_X(X, width=len(self.groups_))[0]
         y = self._known(y, len(x))
         found: list[int] = []
@@ -221,7 +222,7 @@ class Evaluator:
             tried: dict[int, float] = {}
             for i in set(range(self.n_groups_)) - set(found):
                 p = self.predict_proba(x, np.isin(np.arange(self.n_groups_), [*found, i]))
-                tried[i] = np.log(np.maximum(p[np.arange(len(y)), y], 1e-12)).mean()
+                tried[i] = _log_p(p, y, 1e-12).mean()
             found.append(max(tried, key=lambda i: tried[i]))
         return found
 
@@ -278,6 +279,10 @@ class Evaluator:
         p_value = float(stats.t.sf(gain / error, len(y) - 1)) if error > 0 else 1.0
         return Encoding(gain, error, p_value, p_value < LEVEL and gain >= LEAST_GAIN)
 
+    def _check_fitted(self):
+        if not hasattr(self, "network_"):
+            raise ValueError("this Evaluator is not fitted: call fit(X, y) first")
+
     def _known(self, y, n):
         y = _labels(y, n)
         if y.max() >= self.n_classes_:
@@ -292,8 +297,7 @@ class Evaluator:
         path : str or Path
             Such as "judge.bif".
         """
-        if not hasattr(self, "network_"):
-            raise ValueError("this Evaluator is not fitted: call fit(X, y) first")
+        self._check_fitted()
         arrays = {key: value.numpy() for key, value in self.network_.state_dict().items()}
         storage.write(path, "Evaluator", arrays | {"groups": self.groups_.numpy()}, {
             "masks": self.masks, "k": self.k, "sees_mask": self.sees_mask, "epochs": self.epochs,
@@ -341,10 +345,14 @@ def _learn(told, masks, y):
                                           early_stopping=True, random_state=0).fit(np.hstack([told, masks]), y)
 
     def log_p(told, masks, truth):
-        p = tree.predict_proba(np.hstack([told, masks]))
-        return np.log(np.maximum(p[np.arange(len(truth)), truth], 1e-6))
+        return _log_p(tree.predict_proba(np.hstack([told, masks])), truth, 1e-6)
 
     return log_p
+
+
+def _log_p(p, y, least):
+    """log probability of each row's label, of probabilities (n, C) that count as at least so much."""
+    return np.log(np.maximum(p[np.arange(len(y)), y], least))
 
 
 def _auc(p, y):

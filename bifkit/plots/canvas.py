@@ -9,9 +9,10 @@ import functools
 from typing import Any
 
 import matplotlib.pyplot as plt
+import numpy as np
 from matplotlib import font_manager
 
-from bifkit.display import WIDTH, short
+from bifkit.sharing import WIDTH, short
 
 BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, GREY = (
     "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#777777")
@@ -51,6 +52,11 @@ def panels(n_rows, n_columns, size, **kw):
     plt.draw_if_interactive()  # loads the backend: inside, leaving would undo that Jupyter made it show figures
     with plt.rc_context(STYLE):
         return plt.subplots(n_rows, n_columns, figsize=size, squeeze=False, layout="constrained", **kw)
+
+
+def array(values):
+    """An array of what may be a tensor."""
+    return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
 
 
 @functools.cache

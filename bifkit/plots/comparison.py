@@ -3,27 +3,12 @@
 import numpy as np
 from matplotlib.colors import PowerNorm
 
-from bifkit.display import short
-from bifkit.plots.canvas import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PURPLE,
-    RED,
-    SKY,
-    axes,
-    cut,
-    name_ticks,
-    panels,
-    plain,
-    room,
-    slant,
-)
-from bifkit.plots.posterior import names_down, note, percent, whiskers
+from bifkit.plots.canvas import BLUE, GREY, PALETTE, axes, cut, name_ticks, panels, plain, room, slant
+from bifkit.plots.posterior import legend_above, names_down, note, percent, whiskers
 from bifkit.posterior import Posterior
+from bifkit.sharing import short
 
-MARKS = list(zip([BLUE, ORANGE, GREEN, RED, PURPLE, SKY, GREY, "#000000"], "os^Dv<>P", strict=True))
+MARKS = list(zip([*PALETTE[:6], GREY, "#000000"], "os^Dv<>P", strict=True))
 
 
 def _same_features(posteriors):
@@ -74,8 +59,7 @@ def side_by_side(posteriors, *, ax=None, prob=0.95, top=10):
     whole = max(posteriors.values(), key=len)
     ax.set_xlabel(f"importance (mean and {percent(prob)} interval){note(whole, len(order))}")
     columns = max(1, 72 // (max(map(len, models)) + 6))
-    legend = ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, frameon=False, fontsize=9)
-    for text in legend.get_texts():
+    for text in legend_above(ax, columns).get_texts():
         text.update(plain(models))
     return ax
 
@@ -170,7 +154,7 @@ def differences(comparison, *, ax=None, top=15):
         sure = (frame["p_adjusted"] < 0.05).to_numpy()
         whiskers(ax, y[sure], frame[sure], label="adjusted p < .05")
         whiskers(ax, y[~sure], frame[~sure], color=GREY, label="adjusted p of .05 or more")
-        ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False, fontsize=9)
+        legend_above(ax, 2)
         what = f" (mean and {percent(comparison.prob)} interval)"
     ax.axvline(0, color=GREY, lw=0.8, zorder=0)
     names_down(ax, frame.index)

@@ -4,17 +4,12 @@ import numpy as np
 from matplotlib.colors import ListedColormap, to_rgb
 
 from bifkit.inputs import resolve_groups
-from bifkit.plots.canvas import RED, axes
-
-
-def _array(values):
-    """An array of what may be a tensor."""
-    return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
+from bifkit.plots.canvas import RED, array, axes
 
 
 def _grey(image, shape):
     """The image as (H, W): colours become their luminance, a flat one takes ``shape``, or is square."""
-    image = np.squeeze(_array(image).astype(float))
+    image = np.squeeze(array(image).astype(float))
     if image.ndim == 3:
         image = np.moveaxis(image, 0, -1) if image.shape[0] in (3, 4) and image.shape[2] != 3 else image
         image = image[..., :3] @ [0.299, 0.587, 0.114] if image.shape[2] in (3, 4) else image
@@ -53,8 +48,8 @@ def overlay(posterior, image, *, groups=None, shape=None, ax=None, color=RED, op
     if len(posterior) != 1:
         raise ValueError(f"an overlay shows one row, and this posterior has {len(posterior)}: give posterior[number]")
     grey, mean = _grey(image, shape), np.ravel(posterior.mean)
-    if groups is not None and not isinstance(groups, dict) and np.ndim(_array(groups[0])) == 0 or np.ndim(groups) == 2:
-        groups = np.ravel(_array(groups))
+    if groups is not None and not isinstance(groups, dict) and np.ndim(array(groups[0])) == 0 or np.ndim(groups) == 2:
+        groups = np.ravel(array(groups))
     patch = resolve_groups(groups, [f"x{i}" for i in range(grey.size)])[0]
     if patch.max() + 1 != len(mean):
         parts = "pixels" if groups is None else "patches"

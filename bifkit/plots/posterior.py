@@ -8,16 +8,17 @@ import numpy as np
 from scipy import stats
 
 from bifkit import dirichlet
-from bifkit.display import short
+from bifkit.evaluation import check_direction
 from bifkit.inputs import resolve_groups
 from bifkit.plots.canvas import BLUE, GREY, PALETTE, RED, axes, cut, name_ticks, plain, room, slant
+from bifkit.sharing import short
 
 
-def note(posterior, shown, which="first") -> str:
-    """The second line of an axis label: what was left out, what was averaged."""
+def note(posterior, shown, which="first", *, total=None, what="features") -> str:
+    """The second line of an axis label: what was left out (of all features, or of a ``total``), what was averaged."""
     rows = f"{len(posterior)} rows averaged" if len(posterior) > 1 else ""
-    part = cut(shown, len(posterior.feature_names), which)
-    said = ", ".join(filter(None, (part and f"{part} features", rows)))
+    part = cut(shown, total or len(posterior.feature_names), which)
+    said = ", ".join(filter(None, (part and f"{part} {what}", rows)))
     return f"\n{said}" if said else ""
 
 
@@ -42,17 +43,15 @@ def names_down(ax, names):
 
 def directed(direction, posterior) -> list[tuple[np.ndarray, str, str]]:
     """[(mask, colour, words)] of the features that raise and that lower the output, and of those without direction."""
-    if np.shape(direction.mean) != np.shape(posterior.mean):
-        raise ValueError(f"direction has shape {np.shape(direction.mean)}, the importances {np.shape(posterior.mean)}: "
-                         "give that of this posterior, posterior.direction(explainer, X)")
+    check_direction(direction, posterior)
     sign = direction.sign
     return [(sign > 0, RED, f"raises the {direction.output}"), (sign < 0, BLUE, "lowers it"),
             (sign == 0, GREY, "no clear sign")]
 
 
 def legend_above(ax, columns=3):
-    """The legend over the Axes, where it covers nothing."""
-    ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, frameon=False, fontsize=9)
+    """The legend over the Axes, where it covers nothing; returns it."""
+    return ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, frameon=False, fontsize=9)
 
 
 def importances(posterior, *, ax=None, prob=0.95, top=15, color=BLUE, sort=True, label=None, direction=None,
@@ -142,10 +141,8 @@ def groups(posterior, mapping, *, ax=None, prob=0.95, top=15, members=4):
     ax.hlines(np.arange(len(frame)) + 0.42, frame["lower"], frame["upper"], color="#333333", lw=1.5)
     names_down(ax, frame.index)
     ax.set_xlim(left=0)
-    rows = f", {len(posterior)} rows averaged" if len(posterior) > 1 else ""
-    part = cut(len(frame), int(number.max()) + 1)
     ax.set_xlabel(f"importance of a group (its members' sum; line: {percent(prob)} interval)"
-                  + (f"\n{part} groups{rows}" if part else rows and f"\n{rows[2:]}"))
+                  + note(posterior, len(frame), total=int(number.max()) + 1, what="groups"))
     return ax
 
 

@@ -7,9 +7,9 @@ import pandas as pd
 from matplotlib.colors import LinearSegmentedColormap
 from scipy.cluster import hierarchy
 
-from bifkit.display import short
-from bifkit.plots.canvas import BLUE, GREY, RED, SKY, axes, cut, name_ticks, plain, room, slant
+from bifkit.plots.canvas import BLUE, GREY, RED, SKY, array, axes, cut, name_ticks, plain, room, slant
 from bifkit.plots.posterior import directed, legend_above, names_down, note, percent
+from bifkit.sharing import short
 
 LABELS = 40  # rows of a heat map that all carry their label
 SIGNED = LinearSegmentedColormap.from_list("signed", [BLUE, "white", RED])
@@ -127,13 +127,13 @@ def _values(values, names, index, number):
             raise ValueError(f"values has none of the posterior's features: it has {', '.join(list(found)[:4])}, the "
                              f"posterior {', '.join(names[:4])}")
         return found
-    array = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
-    if array.ndim == 2:
-        array = array[_line_of(array, index, number)]
-    if array.shape != (len(names),):
-        raise ValueError(f"values must hold one value for each of the {len(names)} features; got shape {array.shape} "
+    found = array(values)
+    if found.ndim == 2:
+        found = found[_line_of(found, index, number)]
+    if found.shape != (len(names),):
+        raise ValueError(f"values must hold one value for each of the {len(names)} features; got shape {found.shape} "
                          "(for groups of features give a dict of group name to value)")
-    return dict(zip(names, array.tolist(), strict=True))
+    return dict(zip(names, found.tolist(), strict=True))
 
 
 def _written(value):
@@ -252,7 +252,7 @@ def dependence(posterior, X, feature, *, ax=None, prob=0.8, direction=None, colo
             raise ValueError(f"X has no column {name!r}: its columns are {', '.join(map(str, X.columns[:4]))}, ...")
         values = X[found[0]].iloc[:rows]
     else:
-        values = pd.Series(np.asarray(X.detach().cpu() if hasattr(X, "detach") else X).reshape(len(X), -1)[:rows, i])
+        values = pd.Series(array(X).reshape(len(X), -1)[:rows, i])
     ax, part = axes(ax, (6, 3.4)), posterior[:rows]
     if pd.api.types.is_numeric_dtype(values) or pd.api.types.is_datetime64_any_dtype(values):
         x = values.to_numpy()

@@ -83,7 +83,7 @@ def imports(source):
             yield canonicalize_name(DISTRIBUTIONS.get(name, name)), node in inside
 
 
-OTHERS = {"shap"}  # imported by bifkit/interop.py when somebody asks for it
+OTHERS = {"shap"}  # imported by bifkit/sharing/interop.py when somebody asks for it
 
 
 @pytest.mark.parametrize(("folder", "extras"), [("bifkit", []), ("data_prep", ["paper"]), ("experiments", ["paper"])])

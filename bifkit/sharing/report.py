@@ -2,7 +2,6 @@
 
 import base64
 import io
-import math
 import os
 import platform
 from html import escape
@@ -14,7 +13,7 @@ import pandas as pd
 
 import bifkit
 from bifkit import plots, storage
-from bifkit.display import short
+from bifkit.sharing.display import digits, one_line, short
 
 MOST = 100  # rows of a table
 PACKAGES = ("torch", "numpy", "scipy", "pandas", "scikit-learn", "matplotlib")
@@ -53,7 +52,7 @@ def page(posterior, explainer=None, title=None, prob=0.95) -> str:
     """The whole page as text."""
     D, N, local = len(posterior.feature_names), len(posterior), posterior.is_local
     what = f"{N} row{'s' * (N != 1)}, each with its own importances" if local else "one importance per feature"
-    title = escape(_words(title or "Which features matter"))
+    title = escape(one_line(title or "Which features matter"))
     frame = posterior.to_global().to_frame(prob).sort_values("mean", ascending=False, kind="stable")
     found = posterior.relevant()
     body = [f"<h1>{title}</h1><p class='soft'>{D} features, {what}{_explained(posterior, explainer)}</p>"
@@ -108,12 +107,7 @@ def _explained(posterior, explainer):
     parts = [model is not None and f"of {type(model).__name__}" + (f", a stand-in for {name}" if name else ""),
              "class" in how and f"class {how['class']}", rows and f"fitted on {rows} rows",
              "explainer" in how and f"by {how['explainer']}" + (f", preset {how['preset']}" if "preset" in how else "")]
-    return escape(_words("".join(f"; {part}" for part in parts if part)))
-
-
-def _words(value):
-    """Any value as one line of text that can be printed."""
-    return " ".join("".join(c if c.isprintable() else " " for c in str(value)).split())
+    return escape(one_line("".join(f"; {part}" for part in parts if part)))
 
 
 def _figure(ax, caption):
@@ -131,10 +125,10 @@ def _table(frame, first="feature"):
     """A frame as a table, its first rows if it is long."""
     shown = frame.head(MOST)
     left = ["" if pd.api.types.is_numeric_dtype(kind) else " class='left'" for kind in frame.dtypes]
-    digits = max(3, 1 - math.floor(math.log10(frame["mean"].max()))) if "mean" in frame else 3  # as in a notebook
+    decimals = digits(frame) if "mean" in frame else 3  # as in a notebook
     lines = [f"<th>{first}</th>" + "".join(f"<th{w}>{c}</th>" for w, c in zip(left, frame, strict=True))]
     for name, values in zip(short(shown.index, 60), shown.itertuples(index=False), strict=True):
-        cells = [f"{v:.{digits}f}" if isinstance(v, float) else escape(str(v)) for v in values]
+        cells = [f"{v:.{decimals}f}" if isinstance(v, float) else escape(str(v)) for v in values]
         lines.append(f"<td>{escape(name)}</td>" + "".join(f"<td{w}>{c}</td>" for w, c in zip(left, cells, strict=True)))
     more = f"<p class='soft'>and {len(frame) - MOST} more</p>" if len(frame) > MOST else ""
     return "<div class='wide'><table>" + "".join(f"<tr>{line}</tr>" for line in lines) + f"</table></div>{more}"
@@ -142,6 +136,6 @@ def _table(frame, first="feature"):
 
 def _pairs(values):
     """A dict as a table of two columns."""
-    lines = (f"<tr><td>{escape(_words(k))}</td><td>{escape(_words(v))}</td></tr>" for k, v in values.items()
+    lines = (f"<tr><td>{escape(one_line(k))}</td><td>{escape(one_line(v))}</td></tr>" for k, v in values.items()
              if v is not None)
     return f"<div class='wide'><table class='text'>{''.join(lines)}</table></div>"

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from bifkit import GlobalBIF, Posterior, report
+from bifkit import GlobalBIF, Posterior
+from bifkit.sharing import report
 
 HOSTILE = ["<script>alert(1)</script>", "a\"b'c", "&amp;", "温度 $x^2$", "line\nbreak",
            "lone \ud800 half", "</td></table>"]

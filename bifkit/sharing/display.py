@@ -14,6 +14,16 @@ ROWS, CELLS = 10, 25  # features shown; letters of a text bar
 TRACK, BAND, TICK = "#888888", "#56B4E9", "#D55E00"
 
 
+def one_line(value) -> str:
+    """Any value as one line of text that can be printed."""
+    return " ".join("".join(c if c.isprintable() else " " for c in str(value)).split())
+
+
+def digits(frame) -> int:
+    """Decimals worth showing of a table of importances: at least three, and two digits of the largest mean."""
+    return max(3, 1 - math.floor(math.log10(frame["mean"].max())))
+
+
 def short(names, width=WIDTH) -> list[str]:
     """Names that fit: one line each, long ones with their middle left out, and still different from each other.
 
@@ -27,8 +37,7 @@ def short(names, width=WIDTH) -> list[str]:
     width : int, default 36
         Letters per name; more where two names would else become the same.
     """
-    names = ["".join(c if c.isprintable() else " " for c in str(name)) for name in names]
-    names = [" ".join(name.split()) or "(no name)" for name in names]
+    names = [one_line(name) or "(no name)" for name in names]
     cut = [n if len(n) <= width else f"{n[:width // 2]}…{n[len(n) - (width - width // 2 - 1):]}" for n in names]
     return cut if len(set(cut)) == len(set(names)) else short(names, width + 6)
 
@@ -39,8 +48,7 @@ def _summary(posterior):
     title = "Posterior" if not posterior.is_local else (
         f"Posterior of {len(posterior)} rows, averaged" if len(posterior) > 1 else "Posterior of one row")
     more, frame = len(frame) - ROWS, frame.head(ROWS)
-    decimals = max(3, 1 - math.floor(math.log10(frame["mean"].max())))  # two digits of the largest mean
-    return f"{title}, {len(posterior.feature_names)} features", frame, more, frame["upper"].max(), decimals
+    return f"{title}, {len(posterior.feature_names)} features", frame, more, frame["upper"].max(), digits(frame)
 
 
 def _columns(text):

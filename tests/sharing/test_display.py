@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bifkit import Posterior
-from bifkit.display import html, short, text
+from bifkit.sharing import html, short, text
 
 GLOBAL = Posterior([8.0, 1.0, 3.0], ["age", "sex", "pay"], null=0.5)
 
