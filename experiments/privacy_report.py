@@ -485,5 +485,5 @@ def top_figure(frame, dataset, k=8, column="alpha_rank"):
     for ax in axes.flat[len(parts):]:
         ax.set_axis_off()
     what = "selection probability" if column == "invase" else "importance"
-    fig.supxlabel(f"{what}, mean and standard error over the seeds", fontsize=9)
+    fig.supxlabel(what + ", mean and standard error over the seeds" * bool((table["seeds"] > 1).any()), fontsize=9)
     return fig
