@@ -64,14 +64,16 @@ def test_boosted_trees_of_scikit_learn_on_a_raw_frame():
 
 @pytest.mark.slow
 def test_lightgbm_on_a_raw_frame():
-    lightgbm = pytest.importorskip("lightgbm")
+    import lightgbm
+
     model = lightgbm.LGBMClassifier(n_estimators=30, verbose=-1, n_jobs=1).fit(RAW, LABEL)
     assert first(distill(model, RAW, **FAST), RAW) == USED
 
 
 @pytest.mark.slow
 def test_xgboost_on_a_raw_frame():
-    xgboost = pytest.importorskip("xgboost")
+    import xgboost
+
     model = xgboost.XGBClassifier(n_estimators=30, enable_categorical=True, n_jobs=1).fit(RAW, LABEL)
     assert first(distill(model, RAW, **FAST), RAW) == USED
 
