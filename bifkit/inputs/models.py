@@ -293,8 +293,9 @@ class Looks:
             return f"output {min(self.largest)} is the largest in every row"
         reference = bool((self.variance[:-1] == 0).any())  # one class's logit is fixed, the others are against it
         if not reference and self.together > TOGETHER:
-            return ("they do not rise against each other, as logits of classes do that were trained together (the "
-                    f"variance of their sum is {self.together:.2g} times the sum of their variances)")
+            return ("they do not rise against each other, as logits of classes do that were trained together: the "
+                    f"variance of their sum is {self.together:.2g} times the sum of their variances (an untrained g "
+                    "looks so too)")
         return ""
 
     def check(self, likelihood: str, guessed: bool = False) -> None:

@@ -78,7 +78,7 @@ def test_the_interval_holds_the_truth_as_often_as_it_says():
 def test_which_output_is_meant():
     g = nn.Linear(4, 3, bias=False)
     g.weight.data.copy_(torch.eye(4)[:3])
-    explainer = explained(LocalBIF, g)
+    explainer = explained(LocalBIF, g, likelihood="categorical")
     rows = explainer.explain(X)
     own = rows.direction(explainer, X)
     best = X[:, :3].argmax(1)
