@@ -57,6 +57,7 @@ class Job(NamedTuple):
 # what users write: two classes, a torch network of a table
 
 def table_rank(g, X, rows, seed):
+    """LocalBIF."""
     from bifkit import LocalBIF
     explainer = LocalBIF(g, seed=seed).fit(X)
     found = explainer.explain(rows)
@@ -66,6 +67,7 @@ def table_rank(g, X, rows, seed):
 
 
 def table_few(g, X, y, rows, seed):
+    """LocalBIF with the preset `few`."""
     from bifkit import LocalBIF
     explainer = LocalBIF(g, "few", seed=seed).fit(X, y)
     found = explainer.explain(rows)
@@ -75,6 +77,7 @@ def table_few(g, X, y, rows, seed):
 
 
 def table_refined(g, X, y, rows, seed):
+    """The same, refined row by row."""
     from bifkit import LocalBIF, refine
     explainer = LocalBIF(g, "few", seed=seed).fit(X, y)
     found = refine(explainer, rows, X)
@@ -84,18 +87,21 @@ def table_refined(g, X, y, rows, seed):
 
 
 def table_deep(g, X, rows):
+    """DeepExplainer of shap."""
     import shap
     values = shap.DeepExplainer(g, X[:100]).shap_values(rows)
     return values[np.arange(len(rows)), :, g(rows).argmax(1)]
 
 
 def table_gradient(g, X, rows):
+    """GradientExplainer of shap."""
     import shap
     values = shap.GradientExplainer(g, X[:100]).shap_values(rows)
     return values[np.arange(len(rows)), :, g(rows).argmax(1)]
 
 
 def table_kernel(g, X, rows):
+    """KernelExplainer of shap."""
     import shap
     answer = lambda x: g(torch.as_tensor(x, dtype=torch.float32)).detach().numpy()  # noqa: E731
     values = shap.KernelExplainer(answer, X[:20].numpy()).shap_values(rows.numpy(), silent=True)
@@ -103,16 +109,19 @@ def table_kernel(g, X, rows):
 
 
 def table_integrated(g, rows):
+    """Integrated gradients of captum."""
     from captum.attr import IntegratedGradients
     return IntegratedGradients(g).attribute(rows, target=g(rows).argmax(1)).numpy()
 
 
 def table_gradient_shap(g, X, rows):
+    """GradientShap of captum."""
     from captum.attr import GradientShap
     return GradientShap(g).attribute(rows, X[:100], n_samples=50, target=g(rows).argmax(1)).detach().numpy()
 
 
 def table_ablation(g, rows):
+    """FeatureAblation of captum."""
     from captum.attr import FeatureAblation
     return FeatureAblation(g).attribute(rows, target=g(rows).argmax(1)).detach().numpy()
 
@@ -120,37 +129,44 @@ def table_ablation(g, rows):
 # a regression
 
 def value_rank(g, X, y, rows, seed):
+    """LocalBIF."""
     from bifkit import LocalBIF
     return LocalBIF(g, seed=seed).fit(X, y).explain(rows).mean
 
 
 def value_few(g, X, y, rows, seed):
+    """LocalBIF with the preset `few`."""
     from bifkit import LocalBIF
     return LocalBIF(g, "few", seed=seed).fit(X, y).explain(rows).mean
 
 
 def value_refined(g, X, y, rows, seed):
+    """The same, refined row by row."""
     from bifkit import LocalBIF, refine
     return refine(LocalBIF(g, "few", seed=seed).fit(X, y), rows, X).mean
 
 
 def value_deep(g, X, rows):
+    """DeepExplainer of shap."""
     import shap
     return shap.DeepExplainer(g, X[:100]).shap_values(rows)[..., 0]
 
 
 def value_kernel(g, X, rows):
+    """KernelExplainer of shap."""
     import shap
     answer = lambda x: g(torch.as_tensor(x, dtype=torch.float32)).detach().numpy()  # noqa: E731
     return shap.KernelExplainer(answer, X[:20].numpy()).shap_values(rows.numpy(), silent=True)[..., 0]
 
 
 def value_integrated(g, rows):
+    """Integrated gradients of captum."""
     from captum.attr import IntegratedGradients
     return IntegratedGradients(g).attribute(rows, target=0).numpy()
 
 
 def value_ablation(g, rows):
+    """FeatureAblation of captum."""
     from captum.attr import FeatureAblation
     return FeatureAblation(g).attribute(rows).detach().numpy()
 
@@ -158,6 +174,7 @@ def value_ablation(g, rows):
 # images, explained by patches
 
 def patches_rank(g, X, rows, seed):
+    """LocalBIF."""
     from bifkit import LocalBIF
     explainer = LocalBIF(g, groups=PATCHES, seed=seed).fit(X)
     found = explainer.explain(rows)
@@ -165,6 +182,7 @@ def patches_rank(g, X, rows, seed):
 
 
 def patches_few(g, X, y, rows, seed):
+    """LocalBIF with the preset `few`."""
     from bifkit import LocalBIF
     explainer = LocalBIF(g, "few", groups=PATCHES, seed=seed).fit(X, y)
     found = explainer.explain(rows)
@@ -172,6 +190,7 @@ def patches_few(g, X, y, rows, seed):
 
 
 def patches_refined(g, X, y, rows, seed):
+    """The same, refined row by row."""
     from bifkit import LocalBIF, refine
     explainer = LocalBIF(g, "few", groups=PATCHES, seed=seed).fit(X, y)
     found = refine(explainer, rows, X)
@@ -179,6 +198,7 @@ def patches_refined(g, X, y, rows, seed):
 
 
 def patches_deep(g, X, rows):
+    """DeepExplainer of shap."""
     import shap
     values = shap.DeepExplainer(g, X[:100]).shap_values(rows, check_additivity=False)
     pixels = values[np.arange(len(rows)), ..., g(rows).argmax(1)].reshape(len(rows), -1)
@@ -186,6 +206,7 @@ def patches_deep(g, X, rows):
 
 
 def patches_gradient(g, X, rows):
+    """GradientExplainer of shap."""
     import shap
     values = shap.GradientExplainer(g, X[:100]).shap_values(rows)
     pixels = values[np.arange(len(rows)), ..., g(rows).argmax(1)].reshape(len(rows), -1)
@@ -193,12 +214,14 @@ def patches_gradient(g, X, rows):
 
 
 def patches_integrated(g, rows):
+    """Integrated gradients of captum."""
     from captum.attr import IntegratedGradients
     pixels = IntegratedGradients(g).attribute(rows, target=g(rows).argmax(1)).numpy().reshape(len(rows), -1)
     return pixels @ np.eye(16)[PATCHES.ravel()]
 
 
 def patches_ablation(g, rows):
+    """FeatureAblation of captum."""
     from captum.attr import FeatureAblation
     mask = torch.as_tensor(PATCHES)[None, None]
     values = FeatureAblation(g).attribute(rows, target=g(rows).argmax(1), feature_mask=mask)
@@ -208,6 +231,7 @@ def patches_ablation(g, rows):
 # a random forest of a table, two classes
 
 def forest_rank(g, X, rows, seed):
+    """LocalBIF."""
     from bifkit import LocalBIF, distill
     explainer = LocalBIF(distill(g, X, seed=seed), seed=seed).fit(X)
     found = explainer.explain(rows)
@@ -217,6 +241,7 @@ def forest_rank(g, X, rows, seed):
 
 
 def forest_few(g, X, y, rows, seed):
+    """LocalBIF with the preset `few`."""
     from bifkit import LocalBIF, distill
     explainer = LocalBIF(distill(g, X, seed=seed), "few", seed=seed).fit(X, y)
     found = explainer.explain(rows)
@@ -226,6 +251,7 @@ def forest_few(g, X, y, rows, seed):
 
 
 def forest_refined(g, X, y, rows, seed):
+    """The same, refined row by row."""
     from bifkit import LocalBIF, distill, refine
     explainer = LocalBIF(distill(g, X, seed=seed), "few", seed=seed).fit(X, y)
     found = refine(explainer, rows, X)
@@ -235,12 +261,14 @@ def forest_refined(g, X, y, rows, seed):
 
 
 def forest_tree(g, rows):
+    """TreeExplainer of shap."""
     import shap
     values = shap.TreeExplainer(g).shap_values(rows)
     return values[np.arange(len(rows)), :, g.predict(rows)]
 
 
 def forest_ablation(g, X, rows):
+    """FeatureAblation of captum."""
     from captum.attr import FeatureAblation
     answer = lambda x: torch.as_tensor(g.predict_proba(x.numpy()))  # noqa: E731
     means = torch.as_tensor(X.mean(0, keepdims=True))
@@ -251,6 +279,7 @@ def forest_ablation(g, X, rows):
 # numbers and ids behind an embedding layer: two inputs
 
 def ids_rank(g, X, rows, seed):
+    """LocalBIF."""
     from bifkit import LocalBIF
     explainer = LocalBIF(g, embedding="embed", seed=seed).fit(X)
     found = explainer.explain(rows)
@@ -258,6 +287,7 @@ def ids_rank(g, X, rows, seed):
 
 
 def ids_few(g, X, y, rows, seed):
+    """LocalBIF with the preset `few`."""
     from bifkit import LocalBIF
     explainer = LocalBIF(g, "few", embedding="embed", seed=seed).fit(X, y)
     found = explainer.explain(rows)
@@ -265,6 +295,7 @@ def ids_few(g, X, y, rows, seed):
 
 
 def ids_refined(g, X, y, rows, seed):
+    """The same, refined row by row."""
     from bifkit import LocalBIF, refine
     explainer = LocalBIF(g, "few", embedding="embed", seed=seed).fit(X, y)
     found = refine(explainer, rows, X)
@@ -272,6 +303,7 @@ def ids_refined(g, X, y, rows, seed):
 
 
 def ids_kernel(g, X, rows):
+    """KernelExplainer of shap."""
     import shap
     table, background = (torch.cat(part, 1).numpy() for part in (rows, (X[0][:20], X[1][:20])))
     answer = lambda x: g(torch.tensor(x[:, :7]).float(), torch.tensor(x[:, 7:]).long()).detach().numpy()  # noqa: E731
@@ -280,6 +312,7 @@ def ids_kernel(g, X, rows):
 
 
 def ids_integrated(g, rows):
+    """Integrated gradients of captum."""
     from captum.attr import LayerIntegratedGradients
     layers = LayerIntegratedGradients(g, [g.numbers, g.embed])
     numbers, vectors = layers.attribute(rows, target=g(*rows).argmax(1))
@@ -287,6 +320,7 @@ def ids_integrated(g, rows):
 
 
 def ids_ablation(g, rows):
+    """FeatureAblation of captum."""
     from captum.attr import FeatureAblation
     return torch.cat(FeatureAblation(g).attribute(rows, target=g(*rows).argmax(1)), 1).detach().numpy()
 
