@@ -368,6 +368,7 @@ class Mixed(nn.Module):
         self.rest = mlp([columns[0] + 4 * columns[1], 64, classes])
 
     def forward(self, numeric, ids):
+        """Logits (B, C) of numbers (B, k) and ids (B, m)."""
         vectors = self.embed(ids + self.offsets)
         return self.rest(torch.cat([self.numbers(numeric), vectors.flatten(1)], 1))
 
@@ -380,6 +381,7 @@ class OfTable(nn.Module):
         self.g, self.k = g, k
 
     def forward(self, x):
+        """Logits of rows of numbers and ids side by side."""
         return self.g(x[:, :self.k], x[:, self.k:].long())
 
 
