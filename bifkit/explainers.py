@@ -61,8 +61,10 @@ PARAMETERS = f"""
     likelihood : str, optional
         "categorical" (classes), "binary" (one logit), "multilabel" (a logit for each of several labels; y is (N, C) of
         0 and 1) or "regression" (one value or several; y is (N,) or (N, C)); by default read off g's outputs and y.
-        Without y, several outputs are taken for class logits, with a warning where they do not look like that: where
-        the same output is the largest in every row, or all are in [0, 1] and do not sum to one.
+        Without y, several outputs are taken for logits of classes if they rise against each other, as those of a
+        trained classifier do, and are asked for if not: if all are in [0, 1] and do not sum to one, or if the variance
+        of their sum is above 3/4 of the sum of their variances (quantiles, several values, logits of labels that do
+        not exclude each other; an untrained g). Two values that rise against each other look like two classes.
     image : (int, int) or (int, int, int), optional
         Height and width of an image, or channels, height and width: the importance network gets convolutions.
     classes : "each", int or list of int, optional

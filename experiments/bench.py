@@ -174,7 +174,7 @@ def _growth(part, what, size, seed):
     n, width = (size, 20) if part == "rows" else (2_000, size)
     kind = GlobalBIF if what.startswith("global") else LocalBIF
     seed_all("bench", seed)
-    settings = {"epochs": 1, "min_steps": 1, "seed": seed}
+    settings = {"epochs": 1, "min_steps": 1, "seed": seed, "likelihood": "categorical"}  # g is untrained
     if what.endswith("loader"):
         width, X = 100, DataLoader(_Rows(n, 100, 1_000), batch_size=None)
     else:
@@ -186,7 +186,8 @@ def _growth(part, what, size, seed):
 def _threads(part, what, size, seed):
     if what == "wide":
         seed_all("bench", seed)
-        X, explainer = torch.randn(2_000, 1_000), LocalBIF(mlp([1_000, 100, 100, 2]), epochs=1, min_steps=1, seed=seed)
+        X, g = torch.randn(2_000, 1_000), mlp([1_000, 100, 100, 2])
+        explainer = LocalBIF(g, epochs=1, min_steps=1, seed=seed, likelihood="categorical")  # g is untrained
     else:
         data, g = prepared("Syn4", seed, 10_000, "as_run")
         X, explainer = data.X_train, LocalBIF(g, seed=seed)

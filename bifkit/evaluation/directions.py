@@ -153,12 +153,17 @@ def _one_output(whole, x, explainer, posterior, target):
 
 @torch.no_grad()
 def _changes(g, x, z, groups):
-    """Change of g's output as each group's values come back over a donor's, (N, M, G): mean of the two contexts."""
+    """Change of g's output as each group's values come back over a donor's, (N, M, G): mean of the two contexts.
+
+    Columns behind those of ``groups`` (ids, masks) stay a row's own.
+    """
     (n, width), m, count = x.shape, len(z), int(groups.max()) + 1
+    groups = torch.nn.functional.pad(groups, (0, width - len(groups)), value=-1)  # (width,)
     found, each = np.empty((n, m, count)), max(CELLS // (m * width), 1)
     for i in range(0, n, each):
         numbers = torch.arange(i, min(i + each, n), device=x.device).repeat_interleave(m)
-        own, donor = x[numbers], z.repeat(len(numbers) // m, 1)  # (B M, D)
+        own, donor = x[numbers], z.repeat(len(numbers) // m, 1)  # (B M, width)
+        donor = torch.where(groups < 0, own, donor)
         present, absent = g(own, numbers), g(donor, numbers)
         for k in range(count):
             inside = groups == k

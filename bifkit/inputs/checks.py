@@ -127,7 +127,8 @@ def check_y(y: Any, n: int, outputs: int, likelihood: str | None = None) -> tupl
     outputs : int
         Number of g's outputs.
     likelihood : {"categorical", "binary", "multilabel", "regression"}, optional
-        By default what ``outputs`` and the type of ``y`` suggest; without ``y``, several outputs are class logits.
+        By default what ``outputs`` and the type of ``y`` suggest; without ``y``, several outputs are class logits, if
+        they look like it (``bifkit.inputs.models.Looks``).
 
     Returns
     -------

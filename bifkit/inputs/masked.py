@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from bifkit.elbo import log_likelihood, soft_target
 from bifkit.inputs.checks import check_X, check_y, warn
 from bifkit.inputs.groups import resolve_groups
-from bifkit.inputs.models import check_model, check_output, chosen, frozen, outputs, view
+from bifkit.inputs.models import Looks, check_model, check_output, chosen, frozen, outputs, view
 from bifkit.training import adamw, derive_seed, flush_denormals, progress_bar, seeded
 
 
@@ -213,13 +213,13 @@ def masked_surrogate(model: nn.Module, X: Any, y: Any = None, *, groups: Any = N
     X : DataFrame, array or tensor
         At least 20 rows, scaled as for g.
     y : array, optional
-        Labels; they only say what a g with one output predicts, where ``likelihood`` does not.
+        Labels; they only say what g predicts, where ``likelihood`` does not.
     groups : dict, list of lists or integer mask, optional
         Features that are shown or blanked together, as for LocalBIF.
     fill : "mean" (default), "zero", float or array (D,)
         What a blank is; the explainer's ``fill`` has to be the same.
     likelihood : {"categorical", "binary", "multilabel", "regression"}, optional
-        What g predicts; by default read off its outputs and y.
+        What g predicts; by default read off its outputs and y, as for LocalBIF.
     output : str, int or function, optional
         Which part of what g returns to explain, as for LocalBIF.
     epochs, min_steps : int, default 40 and 2000
@@ -258,7 +258,9 @@ def masked_surrogate(model: nn.Module, X: Any, y: Any = None, *, groups: Any = N
     index = torch.as_tensor(resolve_groups(groups, names, shape)[0])
     with seeded("masked surrogate", seed), frozen(model):
         n_outputs = check_output(model, x[:4].to(device), shape)
-        likelihood = check_y(y, len(x), n_outputs, likelihood or getattr(model, "likelihood_", None))[0]
+        likelihood = likelihood or getattr(model, "likelihood_", None)
+        guessed = likelihood is None and y is None
+        likelihood = check_y(y, len(x), n_outputs, likelihood)[0]
         g = view(model, shape)
         order = np.random.default_rng(derive_seed("held out", seed)).permutation(len(x))
         test, rest = np.split(order, [min(max(round(len(x) * holdout), 2), len(x) - 2)])
@@ -266,6 +268,9 @@ def masked_surrogate(model: nn.Module, X: Any, y: Any = None, *, groups: Any = N
         x, answers = x.to(device), outputs(g, x.to(device))
         if not answers.isfinite().all():
             raise ValueError("g returns NaN or infinite values: there is nothing to stand in for")
+        looks = Looks()
+        looks.add(answers)
+        looks.check(likelihood, guessed=guessed)
         target = soft_target(answers, likelihood)
         blank = blank_row(fill, x.cpu()).to(device)
         network = MaskedSurrogate(x.shape[1], n_outputs, hidden=hidden).to(device)

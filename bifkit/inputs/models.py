@@ -231,28 +231,75 @@ def check_gradients(model: nn.Module, x: Tensor, shape: tuple[int, ...], names: 
                          "kind='value' for a regression)" + _ids(model))
 
 
+TOGETHER = 0.75  # of what independent outputs have; trained classifiers were seen to have less than 0.5
+
+
 class Looks:
     """What g's outputs look like, of outputs (B, C) that come by batches: probabilities, or no classes at all.
 
+    What all outputs of a row have in common is nothing to class probabilities, and training with the cross-entropy
+    does not move it: logits of classes rise against each other. Values and logits of labels have no such balance.
+    ``together`` is the variance of the outputs' sum, as a share of the sum of their variances: 0 where they balance
+    each other, about 1 where they are independent, and their number where they rise and fall together.
+
     >>> looks = Looks()
     >>> looks.add(torch.tensor([[0.9, 0.1], [0.2, 0.8]]))
-    >>> looks.inside, looks.sum_to_one, looks.largest
-    (True, True, {0, 1})
+    >>> looks.inside, looks.sum_to_one, looks.largest, round(looks.together, 6)
+    (True, True, {0, 1}, 0.0)
+    >>> looks.add(torch.tensor([[3.0, 4.0]]))
+    >>> looks.why_no_classes()  # of three rows little can be said
+    ''
     """
 
     def __init__(self) -> None:
-        self.rows, self.inside, self.sum_to_one = 0, True, True
+        self.rows, self.inside, self.sum_to_one, self.log_of_shares = 0, True, True, True
         self.largest: set[int] = set()  # outputs that are the largest of some row
+        self.sums = torch.zeros(())  # of each output, of the sum of all, and of the squares of these
 
     def add(self, output: Tensor) -> None:
         """Look at more of them."""
+        if not self.rows:
+            self.origin = output[0].double()  # near all of them, so that no digits are lost
         self.rows, self.columns = self.rows + len(output), output.shape[1]
         self.inside = self.inside and bool(output.min() >= 0 and output.max() <= 1)
         self.sum_to_one = self.sum_to_one and bool((output.sum(1) - 1).abs().max() <= 1e-3)
+        self.log_of_shares = self.log_of_shares and bool(output.logsumexp(1).abs().max() <= 1e-3)
         self.largest |= set(output.argmax(1).unique().tolist())
+        gap = output.double() - self.origin
+        gap = torch.cat([gap, gap.sum(1, keepdim=True)], 1)
+        self.sums = self.sums + torch.stack([gap.sum(0), gap.square().sum(0)])
 
-    def warn(self, likelihood: str, guessed: bool = False) -> None:
-        """Warn where they look like probabilities, or not like the classes that they are taken for.
+    @property
+    def variance(self) -> Tensor:
+        """Variance of each output, and last of their sum, (C + 1,)."""
+        mean, square = self.sums / self.rows
+        return (square - mean.square()).clamp(min=0)
+
+    @property
+    def together(self) -> float:
+        """Variance of the sum as a share of the sum of the variances; 0 where nothing varies."""
+        *each, total = self.variance.tolist()
+        return total / sum(each) if sum(each) > 0 else 0.0
+
+    def why_no_classes(self) -> str:
+        """Return why these may not be the logits of classes, or nothing."""
+        if self.columns < 2 or self.log_of_shares or self.inside and self.sum_to_one:
+            return ""  # (logarithms of) probabilities
+        if self.inside:
+            return "all lie in [0, 1] and do not sum to one"
+        if self.rows < 20:
+            return ""
+        if len(self.largest) == 1 and self.together > TOGETHER:
+            return f"output {min(self.largest)} is the largest in every row"
+        reference = bool((self.variance[:-1] == 0).any())  # one class's logit is fixed, the others are against it
+        if not reference and self.together > TOGETHER:
+            return ("they do not rise against each other, as logits of classes do that were trained together: the "
+                    f"variance of their sum is {self.together:.2g} times the sum of their variances (an untrained g "
+                    "looks so too)")
+        return ""
+
+    def check(self, likelihood: str, guessed: bool = False) -> None:
+        """Warn where they look like probabilities; raise an error where classes were guessed and may not be.
 
         Parameters
         ----------
@@ -262,16 +309,19 @@ class Looks:
             Whether neither labels nor the user have said that they are classes.
         """
         classes = likelihood == "categorical"
+        if classes and guessed and (why := self.why_no_classes()):
+            raise ValueError(f"g has {self.columns} outputs, there is no y to tell what they are, and they may not be "
+                             f"logits of classes: {why}. Say likelihood='categorical' if they are, 'multilabel' for "
+                             "logits of labels that do not exclude each other, 'regression' for values such as "
+                             "quantiles; or give y")
         if likelihood != "regression" and self.inside and (self.sum_to_one or not classes):
             warn(f"g must return logits, but its outputs look like probabilities (all in [0, 1]"
                  f"{', rows sum to 1' if classes else ''}): leave out its last {'softmax' if classes else 'sigmoid'}, "
                  f"or let it return torch.{'log' if classes else 'logit'} of them")
-        elif classes and guessed and (self.inside or len(self.largest) == 1 and self.rows >= 20):
-            why = "all lie in [0, 1] and do not sum to one" if self.inside else \
-                f"output {min(self.largest)} is the largest in every row"
-            warn(f"g has {self.columns} outputs and there is no y, so they are taken for class logits, but {why}: say "
-                 "likelihood='categorical' if they are, 'multilabel' for logits of labels that do not exclude each "
-                 "other, 'regression' for quantities")
+        elif classes and guessed and len(self.largest) == 1 and self.rows >= 20:
+            warn(f"g has {self.columns} outputs, taken for logits of classes as there is no y, and output "
+                 f"{min(self.largest)} is the largest in every row: if they are no classes, say "
+                 "likelihood='multilabel' or 'regression'")
 
 
 @contextmanager

@@ -318,13 +318,13 @@ class InMemory(Rows):
         gated = self.X[:, :self.width]
         self.mean, self.sd = gated.mean(0), gated.std(0, unbiased=False)
         self.whole = models.outputs(models.view(model, self.shape), self.X)  # (N, C): what g says of the whole rows
-        looks = models.Looks()
-        looks.add(self.whole)
-        looks.warn(self.likelihood, guessed=labels is None and likelihood is None)
         if not self.whole.isfinite().all():
             bad = (~self.whole.isfinite()).any(1).nonzero().flatten().tolist()
             raise ValueError(f"g returns NaN or infinity for {len(bad)} of {self.n} rows, the first at position "
                              f"{bad[0]}: look at its values, or leave such rows out")
+        looks = models.Looks()
+        looks.add(self.whole)
+        looks.check(self.likelihood, guessed=labels is None and likelihood is None)
         gain = Gain()
         gain.add(self.whole, self.likelihood)
         self.gain = gain.value(self.likelihood)
@@ -396,7 +396,7 @@ class Streamed(Rows):
         self.mean, self.sd = (torch.from_numpy(v).float().to(device) for v in (inputs.mean, np.sqrt(inputs.var)))
         constant = np.flatnonzero(inputs.low == inputs.high).tolist()
         checks.warn_odd_counts(self.of_column, [] if self.layout and self.layout.calls else constant, [], zero_rows)
-        looks.warn(self.likelihood, guessed=not self.labelled and likelihood is None)
+        looks.check(self.likelihood, guessed=not self.labelled and likelihood is None)
         if self.score is not None:
             checks.warn_score(self.score, most_frequent(counts, self.n, self.likelihood), self.likelihood)
 

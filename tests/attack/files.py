@@ -65,11 +65,12 @@ def examples():
     torch.manual_seed(0)
     small = {"min_steps": 3, "epochs": 1}
     frame = pd.DataFrame(ROWS, columns=names)
-    yield GlobalBIF(nn.Linear(4, 2), groups={"pair": [0, 3]}, **small).fit(frame)
+    yield GlobalBIF(nn.Linear(4, 2), likelihood="categorical", groups={"pair": [0, 3]}, **small).fit(frame)
     yield GlobalBIF(nn.Linear(4, 3), classes=[2, 0], preset="few", **small).fit(ROWS, np.arange(40) % 3)
-    yield LocalBIF(nn.Linear(4, 2), restarts=2, hidden=3, **small).fit(frame)
+    yield LocalBIF(nn.Linear(4, 2), likelihood="categorical", restarts=2, hidden=3, **small).fit(frame)
     g = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
-    yield LocalBIF(g, image=(2, 2), hidden=2, groups=[0, 0, 1, 1], **small).fit(ROWS.reshape(-1, 2, 2))
+    yield LocalBIF(g, likelihood="categorical", image=(2, 2), hidden=2, groups=[0, 0, 1, 1], **small).fit(
+        ROWS.reshape(-1, 2, 2))
 
 
 def originals(folder):

@@ -112,7 +112,7 @@ def saving(folder, dice, kills):
     """Yield (how, what is wrong or nothing) of each kill while files are saved over and over."""
     torch.manual_seed(0)
     rows = np.random.default_rng(0).normal(size=(60, 40)).astype(np.float32)
-    explainer = LocalBIF(nn.Linear(40, 2), min_steps=5, epochs=1, hidden=300).fit(rows)
+    explainer = LocalBIF(nn.Linear(40, 2), likelihood="categorical", min_steps=5, epochs=1, hidden=300).fit(rows)
     for i in (0, 1):
         Posterior(np.full((4000, 40), 1.0 + i)).save(folder / f"p{i}")
         explainer.set_params(seed=i).save(folder / f"e{i}")

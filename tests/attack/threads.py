@@ -33,7 +33,7 @@ def network(seed):
 def fit(kind, g, seed):
     """The alpha of a small fit."""
     more = {"hidden": 8} if kind is LocalBIF else {}
-    return kind(g, min_steps=40, epochs=1, seed=seed, **more).fit(ROWS).explain(ROWS).alpha
+    return kind(g, likelihood="categorical", min_steps=40, epochs=1, seed=seed, **more).fit(ROWS).explain(ROWS).alpha
 
 
 def state(*models):

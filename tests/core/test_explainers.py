@@ -269,8 +269,10 @@ def test_images_keep_their_shape_on_the_way_to_g():
 def test_a_label_map_is_shared_over_channels_and_kept_in_a_file(tmp_path):
     images = np.random.default_rng(0).normal(size=(60, 3, 4, 4)).astype(np.float32)
     g, superpixels = nn.Sequential(nn.Flatten(), nn.Linear(48, 2)), np.arange(16).reshape(4, 4) // 8
-    fitted = _bif(LocalBIF, g, image=(3, 4, 4), groups=superpixels, group_names={0: "upper"}).fit(images)
-    flat = _bif(LocalBIF, g, image=(3, 4, 4), groups=np.tile(superpixels.ravel(), 3)).fit(images)
+    fitted = _bif(LocalBIF, g, image=(3, 4, 4), groups=superpixels, group_names={0: "upper"},
+                  likelihood="categorical").fit(images)
+    flat = _bif(LocalBIF, g, image=(3, 4, 4), groups=np.tile(superpixels.ravel(), 3),
+                likelihood="categorical").fit(images)
     assert fitted.group_names_ == ["upper", "group 1"]
     assert np.array_equal(fitted.explain(images).alpha, flat.explain(images).alpha)
     fitted.save(tmp_path / "e.bif")

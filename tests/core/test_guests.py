@@ -23,6 +23,8 @@ def _g(seed=0):
 
 
 def _fit(kind, g, *, X=X, y=None, seed=0, **kw):
+    if y is None:  # an untrained g has to say what it is
+        kw = {"likelihood": "categorical"} | kw
     return kind(g, min_steps=60, epochs=1, seed=seed, **({"hidden": 8} if kind is LocalBIF else {}), **kw).fit(X, y)
 
 

@@ -48,7 +48,7 @@ def test_a_rows_answer_hangs_little_on_the_rows_beside_it(fitted):
 
 def test_it_repeats_keeps_names_and_index_and_leaves_g_and_the_stream_alone(fitted):
     frame = pd.DataFrame(X[:4], columns=list("abcdef"), index=list("wxyz"))
-    explainer = LocalBIF(nn.Linear(6, 2), min_steps=5, epochs=1, hidden=8).fit(
+    explainer = LocalBIF(nn.Linear(6, 2), likelihood="categorical", min_steps=5, epochs=1, hidden=8).fit(
         pd.DataFrame(X, columns=list("abcdef")))
     weight, state = explainer.model.weight.clone(), torch.random.get_rng_state()
     a, b = (refine(explainer, frame, X, steps=3) for _ in range(2))
@@ -64,6 +64,7 @@ def test_it_repeats_keeps_names_and_index_and_leaves_g_and_the_stream_alone(fitt
                                                ({"groups": [0, 0, 1, 1, 2, 2]}, 2), ({"restarts": 2}, 2)])
 def test_every_kind_of_fit(settings, outputs):
     torch.manual_seed(0)
+    settings = {"likelihood": "categorical"} | settings
     explainer = LocalBIF(nn.Linear(6, outputs), min_steps=5, epochs=1, hidden=8, **settings).fit(X)
     found, before = refine(explainer, X[:3], X, steps=4, draws=2), explainer.explain(X[:3])
     pairs = [(found, before)] if not isinstance(found, dict) else [(found[c], before[c]) for c in before]
@@ -75,7 +76,7 @@ def test_every_kind_of_fit(settings, outputs):
 
 def test_what_is_refused(fitted, tmp_path):
     with pytest.raises(TypeError, match="a global explanation has no rows"):
-        refine(GlobalBIF(nn.Linear(6, 2), min_steps=5, epochs=1).fit(X), X, X)
+        refine(GlobalBIF(nn.Linear(6, 2), likelihood="categorical", min_steps=5, epochs=1).fit(X), X, X)
     fitted.save(tmp_path / "e.bif")
     with pytest.raises(ValueError, match="refining needs the model"):
         refine(LocalBIF.load(tmp_path / "e.bif"), X, X)

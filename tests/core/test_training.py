@@ -179,14 +179,14 @@ def test_learning_copy():
 def test_batches_have_the_size_that_was_asked_for(kind, size, expected, monkeypatch):
     seen, true = [], training.elbo
     monkeypatch.setattr(training, "elbo", lambda g, x, *a, **kw: seen.append(len(x)) or true(g, x, *a, **kw))
-    kind(nn.Linear(3, 2), min_steps=3, epochs=1, batch_size=size).fit(X)
+    kind(nn.Linear(3, 2), min_steps=3, epochs=1, batch_size=size).fit(X, Y)
     assert set(seen) == {expected} and len(seen) == max(60 // expected, 3)
 
 
 @BOTH
 def test_the_device_is_gs_own(kind):
     for device in (None, "cpu", torch.device("cpu")):
-        fitted = kind(nn.Linear(3, 2), min_steps=2, epochs=1, device=device).fit(X)
+        fitted = kind(nn.Linear(3, 2), min_steps=2, epochs=1, device=device).fit(X, Y)
         assert next(fitted.networks_[0].parameters()).device.type == "cpu"
     for device, message in (("cuda", r"g is on cpu, but device='cuda' was asked for: call model.to\('cuda'\) first"),
                             ("gpu", "device must be torch's name of one, such as 'cpu' or 'cuda'; got 'gpu'"),

@@ -78,7 +78,7 @@ def test_the_interval_holds_the_truth_as_often_as_it_says():
 def test_which_output_is_meant():
     g = nn.Linear(4, 3, bias=False)
     g.weight.data.copy_(torch.eye(4)[:3])
-    explainer = explained(LocalBIF, g)
+    explainer = explained(LocalBIF, g, likelihood="categorical")
     rows = explainer.explain(X)
     own = rows.direction(explainer, X)
     best = X[:, :3].argmax(1)
@@ -92,10 +92,10 @@ def test_which_output_is_meant():
         rows.direction(explainer, X, target=3)
     g = nn.Linear(4, 2, bias=False)
     g.weight.data.copy_(torch.tensor([[1.0, 0, 0, 0], [0, 2, 0, 0]]))
-    explainer = explained(GlobalBIF, g)
+    explainer = explained(GlobalBIF, g, likelihood="categorical")
     assert explainer.explain().direction(explainer, X).sign.tolist() == [-1, 1, 0, 0]  # of class 1 of two
     assert explainer.explain().direction(explainer, X, target=0).sign.tolist() == [1, -1, 0, 0]
-    explainer = explained(GlobalBIF, g, classes=0)
+    explainer = explained(GlobalBIF, g, classes=0, likelihood="categorical")
     assert explainer.explain().direction(explainer, X).output == "log-odds of class 0"
     one = nn.Sequential(g, nn.Linear(2, 1, bias=False))
     explainer = explained(GlobalBIF, one, likelihood="binary")
@@ -135,3 +135,30 @@ def test_what_does_not_fit_is_refused():
             (lambda: explainer.explain(X[:1]).direction(explainer, X[:1]), "lend their values")):
         with pytest.raises((TypeError, ValueError), match=message):
             call()
+
+
+class Embedded(nn.Module):
+    """Additive in a number and in the vectors of two columns of ids; a mask switches the second column off."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(5, 3)
+        with torch.no_grad():
+            self.embed.weight.copy_(torch.arange(15.0).view(5, 3) - 7)
+
+    def forward(self, number, ids, mask):
+        sums = self.embed(ids).sum(2)
+        return 2 * number[:, :1] + sums[:, :1] - mask * sums[:, 1:]
+
+
+def test_exact_for_ids_behind_an_embedding_and_what_g_gets_as_it_is_stays():
+    rng = np.random.default_rng(0)
+    ids, mask = rng.integers(0, 5, (80, 2)), rng.integers(0, 2, (80, 1))
+    rows = {"number": torch.from_numpy(X[:, :1].copy()), "ids": torch.from_numpy(ids), "mask": torch.from_numpy(mask)}
+    explainer = LocalBIF(Embedded(), embedding="embed", likelihood="regression", hidden=8, **FAST).fit(rows)
+    found = explainer.explain(rows).direction(explainer, rows, donors=80)
+    value = np.arange(15.0).reshape(5, 3).sum(1) - 21
+    by_hand = np.stack([2 * (X[:, 0] - X[:, 0].mean()), value[ids[:, 0]] - value[ids[:, 0]].mean(),
+                        -mask[:, 0] * (value[ids[:, 1]] - value[ids[:, 1]].mean())], 1)
+    assert found.feature_names == ["number[0]", "ids[0]", "ids[1]"]
+    assert np.allclose(found.mean, by_hand, atol=1e-4)

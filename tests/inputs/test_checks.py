@@ -351,7 +351,7 @@ def test_logits_and_quantities_pass_in_silence():
             looks = models.Looks()
             for row in rows:  # one by one, as batches come
                 looks.add(torch.tensor([row]))
-            looks.warn(likelihood)
+            looks.check(likelihood)
         _fit(GlobalBIF, nn.Sequential(_g(1), nn.Sigmoid()), y=X[:, 0] * 1.0)  # a regression may stay in [0, 1]
 
 

@@ -91,6 +91,7 @@ def _mlp():
         g[0].weight[:, 2:] = 0
         g[0].weight[:, :2] *= 4
         g[2].weight *= 6
+        g[2].weight[1] = -g[2].weight[0]  # two classes rise against each other
     return g
 
 
@@ -218,11 +219,11 @@ class _Text(nn.Module):
         super().__init__()
         torch.manual_seed(100)
         self.encoder = nn.ModuleDict({"embed": nn.Embedding(40, 6, padding_idx=0)})
-        self.out = nn.Linear(6, 2)
+        self.out = nn.Linear(6, 1)
 
     def forward(self, ids):
         e = self.encoder["embed"](ids)
-        return 4 * self.out(e[:, 2] + e[:, 5])
+        return _logits(4 * self.out(e[:, 2] + e[:, 5])[:, 0])
 
 
 @kind("tokens, an embedding layer")
@@ -238,12 +239,12 @@ def _transformer():
             torch.manual_seed(100)
             self.embed, self.place = nn.Embedding(40, 8), nn.Embedding(8, 8)
             layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-            self.encoder, self.out = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False), nn.Linear(8, 2)
+            self.encoder, self.out = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False), nn.Linear(8, 1)
 
         def forward(self, input_ids, attention_mask):
             h = 2 * self.embed(input_ids) + self.place(torch.arange(8))
             h = self.encoder(h, src_key_padding_mask=attention_mask == 0)
-            return SimpleNamespace(logits=4 * self.out(h[:, 1]))
+            return SimpleNamespace(logits=_logits(4 * self.out(h[:, 1])[:, 0]))
 
     mask = (torch.arange(8) < torch.randint(4, 9, (400, 1), generator=torch.Generator().manual_seed(101))).long()
     return {"g": Transformer(), "batch": {"input_ids": IDS * mask, "attention_mask": mask}}, {"input_ids[1]"}

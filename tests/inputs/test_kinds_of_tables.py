@@ -6,6 +6,7 @@ The features that a model uses are known here, and must come first.
 import re
 from pathlib import Path
 
+import nbformat
 import numpy as np
 import pandas as pd
 import pytest
@@ -64,14 +65,16 @@ def test_boosted_trees_of_scikit_learn_on_a_raw_frame():
 
 @pytest.mark.slow
 def test_lightgbm_on_a_raw_frame():
-    lightgbm = pytest.importorskip("lightgbm")
+    import lightgbm
+
     model = lightgbm.LGBMClassifier(n_estimators=30, verbose=-1, n_jobs=1).fit(RAW, LABEL)
     assert first(distill(model, RAW, **FAST), RAW) == USED
 
 
 @pytest.mark.slow
 def test_xgboost_on_a_raw_frame():
-    xgboost = pytest.importorskip("xgboost")
+    import xgboost
+
     model = xgboost.XGBClassifier(n_estimators=30, enable_categorical=True, n_jobs=1).fit(RAW, LABEL)
     assert first(distill(model, RAW, **FAST), RAW) == USED
 
@@ -150,3 +153,12 @@ def test_every_row_of_the_page_has_its_test():
     page = (Path(__file__).parents[2] / "docs" / "using.md").read_text(encoding="utf-8")
     named = re.findall(r"\| `(test_\w+)` \|", page.partition("\n## Tables as they are")[2])
     assert len(named) == 12 and set(named) <= set(globals())
+
+
+def test_the_notebook_shows_these_rows_too():
+    folder = Path(__file__).parents[2]
+    cells = nbformat.read(folder / "notebooks" / "06_your_own_model.ipynb", as_version=4).cells
+    shown = next(c.source for c in cells if c.source.startswith("## Kinds of models and data"))
+    page = (folder / "docs" / "using.md").read_text(encoding="utf-8").partition("\n## Tables as they are")[2]
+    rows = re.findall(r"^(\| .+) \| `test_\w+` \|$", page, flags=re.M)
+    assert len(rows) == 12 and all(f"{row} |" in shown for row in rows)

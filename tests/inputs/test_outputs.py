@@ -11,8 +11,10 @@ from sklearn.metrics import accuracy_score, r2_score
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from bifkit import GlobalBIF, LocalBIF, elbo, refine
+from bifkit import GlobalBIF, LocalBIF, elbo, masked_surrogate, refine
+from bifkit.evaluation import FitWarning
 from bifkit.inputs import rows
+from bifkit.inputs.models import Looks
 
 X = np.random.default_rng(0).normal(size=(400, 4)).astype(np.float32)
 Y = (X[:, 0] > 0).astype(int)
@@ -101,7 +103,7 @@ def test_it_is_there_after_a_file_and_in_refine(kind, tmp_path):
 def test_released_learns_on_a_copy_of_the_whole_model(kind):
     g = _Model(lambda out: (out, out), nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2)))
     before = {k: v.clone() for k, v in g.state_dict().items()}
-    posterior = _bif(kind, g, preset="released", min_steps=5, output=0).fit(X).explain(X)
+    posterior = _bif(kind, g, preset="released", min_steps=5, output=0).fit(X, Y).explain(X)
     assert np.isfinite(posterior.alpha).all()
     assert all(torch.equal(v, before[k]) for k, v in g.state_dict().items())
 
@@ -211,26 +213,94 @@ def test_refine_and_files_with_several(tmp_path):
 
 # outputs without y
 
-@pytest.mark.parametrize("g, words", [
-    (nn.Sequential(THREE, nn.Sigmoid()), r"3 outputs and there is no y.*in \[0, 1\] and do not sum.*'multilabel'"),
-    (nn.Sequential(TWO_VALUES, _Model(lambda out: out + torch.tensor([0.0, 5000.0]), nn.Identity())),
-     "output 1 is the largest in every row: say likelihood='categorical'"),
-])
+def _trained(outputs, loss, targets):
+    """A small network, trained in plain torch in a tenth of a second."""
+    torch.manual_seed(0)
+    g = nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, outputs))
+    optimiser, x = torch.optim.Adam(g.parameters(), lr=0.01), torch.from_numpy(X)
+    for _ in range(150):
+        optimiser.zero_grad()
+        loss(g(x), torch.as_tensor(targets)).backward()
+        optimiser.step()
+    return g
+
+
+def _pinball(out, y):
+    gap = y[:, None] - out
+    return torch.maximum(torch.tensor([0.1, 0.5, 0.9]) * gap, torch.tensor([-0.9, -0.5, -0.1]) * gap).mean()
+
+
+NOISY = X[:, 0] + 0.3 * np.random.default_rng(2).normal(size=400).astype(np.float32)
+CROSS = nn.functional.cross_entropy
+NO_CLASSES = {
+    "three quantiles": lambda: _trained(3, _pinball, NOISY),
+    "quantiles that cross": lambda: _linear([[3.0, 0.1, 0, 0], [3.0, 0, 0, 0], [3.0, 0, 0.1, 0]]),
+    "two standardised values": lambda: _trained(2, nn.functional.mse_loss, X[:, :2]),
+    "two values in units of their own": lambda: TWO_VALUES,
+    "logits of three labels": lambda: _trained(3, nn.functional.binary_cross_entropy_with_logits,
+                                               LABELS.astype(np.float32)),
+    "sigmoids of three labels": lambda: nn.Sequential(THREE, nn.Sigmoid()),
+    "a mean and the logarithm of a variance": lambda: _Model(lambda out: out * torch.tensor([1.0, 0.1]), TWO_VALUES),
+}
+RARE = (X[:, 0] > 1.8).astype(int)  # 3 % of the rows
+CLASSIFIERS = {
+    "two classes": lambda: _trained(2, CROSS, Y), "four classes": lambda: _trained(4, CROSS, Y + 2 * (X[:, 1] > 0)),
+    "a rare class": lambda: _trained(2, CROSS, RARE),
+    "one logit fixed": lambda: _Model(lambda out: torch.stack([0 * out[:, 1], out[:, 1]], 1)),
+    "log-softmax": lambda: nn.Sequential(_trained(3, CROSS, Y + (X[:, 1] > 1)), nn.LogSoftmax(1)),
+    "hardly trained": lambda: _trained(3, lambda out, y: 0.1 * CROSS(out, y), Y + (X[:, 1] > 1)),
+}
+
+
 @pytest.mark.parametrize("batches", [False, True])
-def test_outputs_that_do_not_look_like_classes_are_named(g, words, batches):
-    data = DataLoader(torch.from_numpy(X), batch_size=100) if batches else X
-    with pytest.warns(UserWarning, match=words):
+@pytest.mark.parametrize("case", NO_CLASSES)
+def test_outputs_that_may_be_no_classes_are_asked_for(case, batches):
+    g, data = NO_CLASSES[case](), DataLoader(torch.from_numpy(X), batch_size=100) if batches else X
+    words = "there is no y .* may not be logits of classes.*'categorical' if.*'multilabel' for.*'regression' for"
+    with pytest.raises(ValueError, match=words):
         _bif(GlobalBIF, g, min_steps=5).fit(data)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # said, they are what they are said to be
-        _bif(GlobalBIF, g, min_steps=5, likelihood="regression").fit(data)
-        _bif(GlobalBIF, g, min_steps=5, likelihood="categorical").fit(data)
+        for said in ("regression", "categorical"):
+            assert _bif(GlobalBIF, g, min_steps=5, likelihood=said).fit(data).likelihood_ == said
 
 
-def test_class_logits_pass_in_silence_and_sigmoids_of_labels_do_not():
+@BOTH
+@pytest.mark.parametrize("case", CLASSIFIERS)
+def test_a_classifier_needs_no_labels(kind, case):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert _bif(GlobalBIF, THREE, min_steps=5).fit(X).likelihood_ == "categorical"
+        warnings.filterwarnings("ignore", category=FitWarning)  # of five steps
+        assert _bif(kind, CLASSIFIERS[case](), min_steps=5).fit(X).likelihood_ == "categorical"
+
+
+def test_labels_decide_and_few_rows_are_not_judged():
+    assert _bif(GlobalBIF, THREE, min_steps=5).fit(X, LABELS).likelihood_ == "multilabel"
+    assert _bif(GlobalBIF, THREE, min_steps=5).fit(X, X[:, :3].argmax(1)).likelihood_ == "categorical"
+    assert _bif(GlobalBIF, THREE, min_steps=5).fit(X[:19]).likelihood_ == "categorical"
+    with pytest.raises(ValueError, match="may not be logits of classes"):
+        _bif(GlobalBIF, THREE, min_steps=5).fit(X[:20])
+    with pytest.raises(ValueError, match="may not be logits of classes"):
+        masked_surrogate(THREE, X, epochs=1, min_steps=1)
+
+
+def test_values_that_balance_each_other_and_keep_their_order_are_warned_of():
+    g = _Model(lambda out: out + torch.tensor([0.0, 90.0]), CLASSES)
+    with pytest.warns(UserWarning, match="output 1 is the largest in every row: if they are no classes, say"):
+        _bif(GlobalBIF, g, min_steps=5).fit(X)
+
+
+def test_the_balance_is_that_of_numpy():
+    out = np.random.default_rng(0).normal([5e3, 1, 0], [1, 2, 3], size=(300, 3)).astype(np.float32)
+    looks = Looks()
+    for part in np.split(out, [1, 50, 120]):
+        looks.add(torch.from_numpy(part))
+    assert looks.together == pytest.approx(np.var(out.astype(float).sum(1)) / np.var(out.astype(float), 0).sum())
+
+
+def test_sigmoids_of_labels_look_like_probabilities():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
         _bif(GlobalBIF, THREE, min_steps=5, likelihood="multilabel").fit(X)
     with pytest.warns(UserWarning, match="look like probabilities .*last sigmoid"):
         _bif(GlobalBIF, nn.Sequential(THREE, nn.Sigmoid()), min_steps=5, likelihood="multilabel").fit(X)

@@ -78,7 +78,7 @@ def test_the_facts_are_those_of_the_rows_in_memory(size):
 def test_a_mean_far_above_the_sd_does_not_drown_it():
     """Sums of squares would lose these digits: 1e7 squared has 14 of the 16 that a double holds."""
     x = torch.from_numpy(np.random.default_rng(0).integers(-2, 3, size=(300, 2)).astype(np.float32) + 1e7)
-    rows = _both(x, None, nn.Identity(), _loader(x, None))[1]
+    rows = _both(x, None, nn.Identity(), _loader(x, None), likelihood="categorical")[1]
     assert np.allclose(rows.sd, np.std(x.double().numpy(), axis=0), rtol=1e-6)
 
 
@@ -153,7 +153,7 @@ def test_the_very_same_batches_give_the_same_alpha(kind, preset, target, monkeyp
         true(self, *args, **kw)
         assert torch.allclose(self.mean, X.mean(0)) and torch.allclose(self.sd, X.std(0, unbiased=False))
         self.mean, self.sd = X.mean(0), X.std(0, unbiased=False)
-        whole = rows_module.InMemory(X, None, args[1], batch_size=100)
+        whole = rows_module.InMemory(X, None, args[1], batch_size=100, likelihood="categorical")
         assert self.gain == pytest.approx(whole.gain, rel=1e-9)
         self.gain = whole.gain
 
@@ -178,7 +178,8 @@ def test_the_target_of_a_g_that_learns_along_stays_as_it_was(kind):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rows_module.Streamed, "batches", watched)
-        _bif(kind, mlp([4, 8, 2], batch_norm=True), "released", min_steps=6, lr=0.5).fit(
+        _bif(kind, mlp([4, 8, 2], batch_norm=True), "released", min_steps=6, lr=0.5,
+             likelihood="categorical").fit(
             _loader(X[:400], None, batch_size=400))
     assert len(seen) == 6 and all(torch.equal(seen[0], later) for later in seen[1:])
 

@@ -127,8 +127,8 @@ def test_a_scripted_g_of_two_inputs(kind):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         traced = torch.jit.trace(g, X)
-    expected = _bif(kind, g).fit(X).explain(X).alpha
-    assert np.allclose(_bif(kind, traced).fit(X).explain(X).alpha, expected, atol=1e-5)
+    expected = _bif(kind, g, likelihood="categorical").fit(X).explain(X).alpha
+    assert np.allclose(_bif(kind, traced, likelihood="categorical").fit(X).explain(X).alpha, expected, atol=1e-5)
 
 
 # g is left as it was

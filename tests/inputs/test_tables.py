@@ -117,7 +117,7 @@ def test_a_model_of_raw_frames_is_explained():
 
 def test_columns_of_a_plain_frame_are_put_in_order_or_named():
     X = pd.DataFrame(RNG.normal(size=(60, 3)), columns=list("abc"))
-    explainer = LocalBIF(torch.nn.Linear(3, 2), min_steps=5, epochs=1, hidden=8).fit(X)
+    explainer = LocalBIF(torch.nn.Linear(3, 2), likelihood="categorical", min_steps=5, epochs=1, hidden=8).fit(X)
     assert np.array_equal(explainer.explain(X[list("cab")]).mean, explainer.explain(X).mean)
     with pytest.raises(ValueError, match="it lacks c; it has besides d"):
         explainer.explain(X.rename(columns={"c": "d"}))

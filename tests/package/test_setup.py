@@ -24,10 +24,19 @@ DISTRIBUTIONS = {"sklearn": "scikit-learn", "yaml": "pyyaml", "PIL": "pillow"}  
 OURS = {"bifkit", "data_prep", "experiments"}
 
 
-def pins():
+def pins(here=False):
+    """The exact version of each package; ``here``: of those that this system is given."""
     lines = [x for x in (ROOT / "requirements.txt").read_text().splitlines() if x and not x.startswith("#")]
-    assert all(re.fullmatch(r"[A-Za-z0-9_.-]+==[0-9][A-Za-z0-9.]*", line) for line in lines), "exact pins only"
-    return {canonicalize_name(name): version for name, version in (line.split("==") for line in lines)}
+    exact = r'[A-Za-z0-9_.-]+==[0-9][A-Za-z0-9.]*(; sys_platform [!=]= "darwin")?'
+    assert all(re.fullmatch(exact, line) for line in lines), "exact pins only"
+    return read_pins(lines, here)
+
+
+def read_pins(lines, here=False):
+    """{package: version} of lines such as ``name==1.0; sys_platform == "darwin"``."""
+    found = [Requirement(x) for x in lines]
+    return {canonicalize_name(r.name): str(r.specifier).removeprefix("==") for r in found
+            if not here or r.marker is None or r.marker.evaluate()}
 
 
 def project():
@@ -47,13 +56,13 @@ def test_environment_yml_agrees_with_the_pins():
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())
     python = next(d for d in environment["dependencies"] if str(d).startswith("python="))
     section = next(d["pip"] for d in environment["dependencies"] if isinstance(d, dict))
-    assert {canonicalize_name(n): v for n, v in (x.split("==") for x in section)} == pins()
+    assert read_pins(section) == pins() and read_pins(section, here=True) == pins(here=True)
     assert Requirement("python" + project()["requires-python"]).specifier.contains(python.split("=")[1])
 
 
 def test_what_is_installed_is_what_is_pinned():
     from importlib.metadata import version
-    wrong = {n: version(n) for n, v in pins().items() if Version(version(n)).public != Version(v).public}
+    wrong = {n: version(n) for n, v in pins(here=True).items() if Version(version(n)).public != Version(v).public}
     if wrong and os.environ.get("CONDA_DEFAULT_ENV"):
         pytest.skip("a conda environment may hold newer builds")
     assert not wrong

@@ -12,6 +12,9 @@ import torch
 from matplotlib import pyplot as plt
 from scipy import stats
 from sklearn.feature_selection import SelectFromModel
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import Pipeline
 from torch import nn
 
 from bifkit import GlobalBIF, LocalBIF, Posterior
@@ -125,6 +128,19 @@ def test_features_are_selected_by_importance(kind, tmp_path):
     if kind is GlobalBIF:
         fitted.save(tmp_path / "e.bif")
         assert np.allclose(kind.load(tmp_path / "e.bif").feature_importances_, fitted.feature_importances_)
+
+
+def test_a_grid_search_finds_how_many_features_are_needed():
+    steps = [("select", SelectFromModel(_fit(GlobalBIF), threshold=-np.inf)), ("classify", LogisticRegression())]
+    search = GridSearchCV(Pipeline(steps), {"select__max_features": [1, 2], "select__estimator__seed": [0, 1]}, cv=3)
+    search.fit(X, Y)  # the labels are of the sum of two
+    assert search.best_params_["select__max_features"] == 2 and search.best_score_ > 0.95
+    assert search.best_estimator_["select"].get_support().tolist() == [False, True, False, True, False]
+
+
+def test_a_grid_search_over_an_explainer_scores_g():
+    search = GridSearchCV(_fit(GlobalBIF, min_steps=5), {"kl_weight": [0.01, 0.1]}, cv=3).fit(X, Y)
+    assert search.cv_results_["mean_test_score"].tolist() == [1.0, 1.0]  # g's accuracy, whatever the setting
 
 
 def test_a_groups_share_is_in_equal_parts_and_classes_are_averaged():

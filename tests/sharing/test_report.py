@@ -78,7 +78,8 @@ def test_the_numbers_are_those_of_the_table(tmp_path):
 def test_how_the_fit_went_and_long_tables(tmp_path):
     X = np.random.default_rng(0).normal(size=(60, 120)).astype("float32")
     with pytest.warns(UserWarning):
-        explainer = GlobalBIF(torch.nn.Linear(120, 2), min_steps=101, epochs=1, kl_weight=100.0).fit(X)
+        explainer = GlobalBIF(torch.nn.Linear(120, 2), likelihood="categorical", min_steps=101, epochs=1,
+                              kl_weight=100.0).fit(X)
     text = made(explainer.explain(), tmp_path, explainer=explainer)
     page = Page(text)
     assert page.words[page.words.index("Which features matter", 2) + 1].endswith(
