@@ -96,7 +96,7 @@ def verdicts(item) -> pd.DataFrame:
     """The scoreboard's verdicts on the paper's item as ``show(verdict=...)`` takes them: rows x columns, in words.
 
     >>> verdicts("table1").shape
-    (9, 6)
+    (12, 6)
     """
     board = scoreboard()
     return board[board["item"] == item].pivot(index="row", columns="column", values="verdict")

@@ -106,12 +106,15 @@ def test_the_papers_own_protocol_averages_the_fits_of_one_classifier(monkeypatch
     seen, real = [], privacy.GlobalBIF.fit
 
     def fit(self, X, y):
-        seen.append(self.model)
+        seen.append((self.model, self.get_params()["batch_size"]))
         return real(self, X, y)
     monkeypatch.setattr(privacy.GlobalBIF, "fit", fit)
-    monkeypatch.setitem(privacy.EXPLAINERS["paper"], "min_steps", 5)
+    for settings in (privacy.EXPLAINERS["paper"], privacy.RELEASED):
+        monkeypatch.setitem(settings, "min_steps", 5)
     row = privacy.protocol("Toy", 2.3, 20)
-    assert len(seen) == 5 and len({id(g) for g in seen}) == 1
+    assert len({id(g) for g, _ in seen}) == 1
+    assert [size for _, size in seen] == [1000] * 5 + [20_000]  # the last: as released
+    assert row["alpha_released"] not in row["alphas"]
     assert row["alpha"] == pytest.approx(np.mean(row["alphas"], axis=0), rel=1e-3)
     assert len({tuple(a) for a in row["alphas"]}) == 5
 

@@ -54,8 +54,15 @@ def test_the_readme_has_the_numbers(tmp_path, monkeypatch):
     paths.results().mkdir(parents=True, exist_ok=True)
     runs(bifkit=0.5, surrogate=0.9, fixed=0.8).to_csv(paths.results() / "mnist.csv", index=False)
     assert scoreboard.evalx().loc["MNIST k=1"].tolist() == pytest.approx([1.0, 1.4, 1.3])
-    assert "MNIST k = 1: few 1.000; few with the surrogate 1.400" in scoreboard.evalx_sentence()
-    assert scoreboard.evalx_sentence() in scoreboard.summary()
+    assert "`few` is at or above the best fixed set for all rows in 0 of 1 cells, with the surrogate in 1." \
+        in scoreboard.evalx_sentence()
+    assert scoreboard.evalx_sentence() in scoreboard.more()
+    assert "EVAL-X" not in scoreboard.readme_table()  # only k = 1 was scored: no line without a number for each k
+    five = runs(bifkit=0.5, fixed=0.8)
+    for k in range(1, 6):
+        five[f"evalx_sizes_{k}"] = 0.7 + k / 100
+    five.to_csv(paths.results() / "mnist.csv", index=False)
+    assert "EVAL-X 0.710 / 0.720 / 0.730 / 0.74 / 0.750" in scoreboard.readme_table()  # as many digits as are printed
 
 
 @pytest.mark.parametrize("kind", [*planted.ENCODERS, *planted.HONEST])
