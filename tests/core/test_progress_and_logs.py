@@ -40,7 +40,7 @@ def mark(text):
 
 
 def _fit(kind, **kw):
-    return kind(nn.Linear(3, 2), **{"min_steps": 20, "epochs": 1} | kw).fit(X)
+    return kind(nn.Linear(3, 2), **{"min_steps": 20, "epochs": 1, "likelihood": "categorical"} | kw).fit(X)
 
 
 def _environment(**more):
@@ -202,7 +202,7 @@ def test_an_unknown_verbosity(kind, verbose):
 def test_bars_and_logs_change_no_number(kind, monkeypatch):
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     g = nn.Linear(3, 2)
-    alphas = [kind(g, min_steps=20, epochs=1, **kw).fit(X).explain(X).alpha
+    alphas = [kind(g, min_steps=20, epochs=1, likelihood="categorical", **kw).fit(X).explain(X).alpha
               for kw in ({}, {"verbose": 2}, {"progress": True}, {"progress": False})]
     assert all(np.array_equal(alphas[0], a) for a in alphas)
     assert "|" in sys.stderr.getvalue()

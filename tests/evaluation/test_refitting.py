@@ -248,7 +248,7 @@ KILLED = """
         time.sleep(float(sys.argv[2]))
         return nn.Linear(3, 2)
 
-    found = refits(train, X, n=4, folder=sys.argv[1], min_steps=2, epochs=1)
+    found = refits(train, X, n=4, folder=sys.argv[1], min_steps=2, epochs=1, likelihood="categorical")
     print([round(float(p.alpha.sum()), 9) for p in found])
 """
 

@@ -169,10 +169,12 @@ def test_our_rows_stand_beside_the_papers_best_bif():
 
 
 def test_ours_the_literal_and_the_paper_stand_in_one_line(monkeypatch):
-    board = report.scoreboard().assign(ours=90.0, std=1.0, literal=50.0, same_g="better", verdict="within")
+    board = report.scoreboard().assign(ours=90.0, std=1.0, literal=50.0, same_g="better", released=70.0,
+                                         verdict="within")
     monkeypatch.setattr(report, "scoreboard", lambda: board)
     table = report.against("table1")
-    assert table.loc[("bifkit (local)", "Syn4")].tolist() == ["90.0 ± 1.0", "50.0", "better", "84.0 ± 1.5", "within"]
+    assert table.loc[("bifkit (local)", "Syn4")].tolist() == ["90.0 ± 1.0", "50.0", "better", "70.0", "84.0 ± 1.5",
+                                                                   "within"]
     fourth = report.against("mnist").loc[("bifkit", "k=4")]  # printed as 0.98: as many decimals as its neighbours
     assert fourth["ours"] == "90.000 ± 1.000" and fourth["the paper"] == "0.980 ± 0.005"
     assert len(table) == 9 and report.verdicts("mnist").loc["bifkit", "k=1"] == "within"

@@ -63,8 +63,8 @@ def toy(monkeypatch):
 
     def made():
         g = mlp([3, 4, 2])
-        fits = {"local": LocalBIF(g, epochs=1, min_steps=20, feature_names=["a", "b", "c"]).fit(X),
-                "global": GlobalBIF(g, epochs=1, min_steps=20, feature_names=["a", "b", "c"]).fit(X)}
+        settings = {"epochs": 1, "min_steps": 20, "feature_names": ["a", "b", "c"], "likelihood": "categorical"}
+        fits = {"local": LocalBIF(g, **settings).fit(X), "global": GlobalBIF(g, **settings).fit(X)}
         yield take_away.Thing("one", {"g": g}, fits, X, {"a score": 0.123456}, ("Toy rows.", "CC0"), "`rows()`",
                               "Mind.")
 
