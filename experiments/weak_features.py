@@ -91,4 +91,5 @@ def table(frame):
     columns = {"local": "local, MCC x 100", "global": "global, MCC x 100",
                "agreement": "g says the likelier class (%)", "agreement_weak": "... where the weak features decide (%)"}
     by = finished(frame).groupby("g", sort=False)[list(columns)]
-    return by.mean().rename(columns=columns), by.std(ddof=1).rename(columns=columns)
+    names = {"as in the table": "as in the table, explained anew"}
+    return tuple(part.rename(index=names, columns=columns) for part in (by.mean(), by.std(ddof=1)))

@@ -182,7 +182,8 @@ def check_y(y: Any, n: int, outputs: int, likelihood: str | None = None) -> tupl
                          f"{y.min()} to {y.max()}; if g predicts quantities, say likelihood='regression'")
     classes = max(outputs, 2)
     if not whole or y.min() < 0 or y.max() >= classes:
-        hint = "" if outputs > 1 else "; if g predicts a quantity, say likelihood='regression'"
+        hint = "; if g predicts quantities, say likelihood='regression'" if outputs > 1 else \
+            "; if g predicts a quantity, say likelihood='regression'"
         raise ValueError(f"y must hold the class numbers 0..{classes - 1} that g predicts; "
                          f"got values from {y.min()} to {y.max()}{hint}")
     return likelihood, torch.from_numpy(y.astype(np.int64))

@@ -54,7 +54,7 @@ def test_the_readme_has_the_numbers(tmp_path, monkeypatch):
     paths.results().mkdir(parents=True, exist_ok=True)
     runs(bifkit=0.5, surrogate=0.9, fixed=0.8).to_csv(paths.results() / "mnist.csv", index=False)
     assert scoreboard.evalx().loc["MNIST k=1"].tolist() == pytest.approx([1.0, 1.4, 1.3])
-    assert "`few` is at or above the best fixed set for all rows in 0 of 1 cells, with the surrogate in 1." \
+    assert "found greedily, in 0 of 1 cells of MNIST; with the surrogate in 1 of 1 cells of MNIST." \
         in scoreboard.evalx_sentence()
     assert scoreboard.evalx_sentence() in scoreboard.more()
     assert "EVAL-X" not in scoreboard.readme_table()  # only k = 1 was scored: no line without a number for each k
