@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import mmap
 import os
 import pickle
 import stat
@@ -638,11 +639,12 @@ def test_the_meter_measures():
 
     def work():
         until = time.thread_time() + 0.05  # from here: what the meter itself takes before does not count
-        while np.ones(8_000_000).sum() and time.thread_time() < until:  # 64 MB: always fresh pages, never reused ones
-            pass
+        while time.thread_time() < until:
+            with mmap.mmap(-1, 2**26) as fresh:  # 64 MB from the system; malloc may have as much of its own to reuse
+                for page in range(0, 2**26, 4096):
+                    fresh[page] = 1
 
-    until = time.monotonic() + 60  # the largest counts: while the system takes back memory, that hides what is taken
-    while time.monotonic() < until:
+    for _ in range(40):  # the largest counts: while the system takes back unused memory, that hides what is taken
         meter(work)
         if meter.megabytes > 40:
             break
