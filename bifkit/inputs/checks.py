@@ -182,10 +182,9 @@ def check_y(y: Any, n: int, outputs: int, likelihood: str | None = None) -> tupl
                          f"{y.min()} to {y.max()}; if g predicts quantities, say likelihood='regression'")
     classes = max(outputs, 2)
     if not whole or y.min() < 0 or y.max() >= classes:
-        hint = "; if g predicts quantities, say likelihood='regression'" if outputs > 1 else \
-            "; if g predicts a quantity, say likelihood='regression'"
+        what = "a quantity" if outputs == 1 else "quantities"
         raise ValueError(f"y must hold the class numbers 0..{classes - 1} that g predicts; "
-                         f"got values from {y.min()} to {y.max()}{hint}")
+                         f"got values from {y.min()} to {y.max()}; if g predicts {what}, say likelihood='regression'")
     return likelihood, torch.from_numpy(y.astype(np.int64))
 
 
